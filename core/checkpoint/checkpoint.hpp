@@ -8,6 +8,8 @@
 //                              an index
 //     config.json              Hugging Face's description of the model; absent if the model family
 //                              has none
+//     tokenizer.json, ...      files of the folder that the run started from, such as those of its
+//                              tokenizer (companion_files())
 //     optimizer.safetensors    whole tensors "<parameter>.<kind>" and the scalar "optimizer.step";
 //                              split like the weights
 //     manifest.json            step, data cursor, files, tensors, and a CRC32C of every 4 MiB
@@ -19,7 +21,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,12 +32,30 @@
 
 namespace yoke {
 
+// The scale of the loss in an fp16 run; see core/run/loss_scaler.hpp.
+struct LossScaleState {
+  double scale = 1;        // factor of the loss in the next step
+  int64_t good_steps = 0;  // steps since the last overflow
+  int64_t hysteresis = 1;  // the scale falls with this overflow from now on; 1 = with the next one
+  int64_t skipped = 0;     // number of skipped steps since the start of the run
+
+  bool operator==(const LossScaleState&) const = default;
+};
+
+// Returns the names of the files that belong to a model of Hugging Face besides its weights and
+// config.json: those of its tokenizer, and generation_config.json.
+const std::vector<std::string>& companion_files();
+// Returns the contents of those companion_files() that a folder has, by name. If the folder is a
+// checkpoint, they are verified. Throws Error if a file cannot be read or has more than 64 MiB.
+std::map<std::string, std::string> read_companions(const std::string& folder);
+
 struct CheckpointInfo {
   std::string path;           // path of the checkpoint's own folder; set by save and by the reader
   int64_t step = 0;           // last step that the state includes
   int64_t next_sample = 0;    // global index of the first sample not yet trained on
   std::string config_digest;  // digest of the keys that must be equal to resume automatically
   bool finished = false;      // true after the last step of the run
+  std::optional<LossScaleState> loss_scale;  // only of fp16 runs
 };
 
 // SaveGroup is the communication that a save needs. The host implements it with its communicators,
@@ -56,7 +78,8 @@ using PieceWalk = std::function<void(int32_t op, const PieceVisitor& visit)>;
 struct SaveRequest {
   std::string folder;  // folder of all checkpoints of the run; created if missing
   CheckpointInfo info;
-  std::string hf_config_json;  // contents of config.json; "" = write no config.json
+  // Contents of files beside the weights, by name: config.json and those of companion_files().
+  std::map<std::string, std::string> texts;
   // Largest size of a file of weights or optimizer state. The tensors of a larger model are divided
   // among several files. A single tensor is never split, so its file may be larger.
   uint64_t max_file_bytes = 5'000'000'000;
@@ -94,6 +117,9 @@ class CheckpointReader {
   Shapes param_shapes() const;
   // Returns the contents of config.json after checking its checksum; "" = there is none.
   std::string hf_config_json() const;
+  // Returns the contents of those companion_files() that it has, by name, after checking their
+  // checksums.
+  std::map<std::string, std::string> companions() const;
   // Throws FAILED_PRECONDITION with the first 20 differences if the names or shapes of the weights
   // differ from those of `model`.
   void check_model(const Shapes& model) const;

@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "yoke/error.hpp"
+#include "yoke/half.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -28,14 +29,7 @@ float to_float(Bf16 value) {
 }
 
 float to_float(Fp16 value) {
-  const uint32_t sign = static_cast<uint32_t>(value.bits & 0x8000) << 16;
-  const uint32_t exponent = value.bits >> 10 & 0x1f, mantissa = value.bits & 0x3ff;
-  if (exponent == 0) {  // zero or a subnormal: the mantissa has no leading 1
-    const float tiny = static_cast<float>(mantissa) * 0x1p-24F;
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(tiny) | sign);
-  }
-  const uint32_t wide = exponent == 0x1f ? 0xff : exponent + 112;  // 112 = 127 - 15, the biases
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+  return yoke_half_to_float(value.bits);
 }
 
 // Rounds to nearest even: adding just under half of the last kept bit, plus that bit itself,

@@ -85,8 +85,9 @@ Exported export_hf(const ExportRequest& request) {
   for (const auto& [name, shape] : reader.param_shapes()) {
     tensors.push_back({name, "param", request.dtype, shape, "", 0, {}});
   }
-  const std::vector<LaidOutFile> files =
-      lay_out(&tensors, config_for(reader, request.dtype), request.max_file_bytes);
+  std::map<std::string, std::string> texts = reader.companions();
+  texts["config.json"] = config_for(reader, request.dtype);
+  const std::vector<LaidOutFile> files = lay_out(&tensors, texts, request.max_file_bytes);
 
   const fs::path folder = fs::absolute(request.folder).lexically_normal() / "";
   const std::string path = folder.parent_path().string();

@@ -27,7 +27,8 @@ struct Exported {
   std::string warning;
 };
 
-// Writes config.json and model.safetensors, or, for a large model, several files and their index.
+// Writes config.json and model.safetensors, or, for a large model, several files and their index,
+// and the checkpoint's companion_files().
 // Every byte that it reads is verified. The folder appears completely or not at all. At most one
 // chunk (kChunkBytes) of a tensor is in memory.
 //

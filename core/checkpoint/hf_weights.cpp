@@ -33,10 +33,11 @@ bool exists(const std::string& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// Old files also store a table of frequencies, which can be computed from rope_theta. It is
-// ignored.
+// Old files also store what can be computed: a table of frequencies, and the causal mask of GPT-2.
+// These are ignored.
 bool is_derived(const std::string& name) {
-  return name.ends_with(".rotary_emb.inv_freq");
+  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+         name.ends_with(".attn.masked_bias");
 }
 
 // Reports that the folder has no weights. If it has them as a pickle, the message says how to
@@ -199,6 +200,12 @@ Shapes HfWeights::shapes() const {
   return shapes;
 }
 
+void HfWeights::add_prefix(const std::string& prefix) {
+  std::map<std::string, Place> renamed;
+  for (auto& [name, place] : tensors_) renamed.emplace(prefix + name, std::move(place));
+  tensors_ = std::move(renamed);
+}
+
 void HfWeights::read(const std::string& name, int64_t begin, int64_t count, float* dst) const {
   const Place& place = tensors_.at(name);
   const File& file = files_[place.file];
@@ -219,10 +226,16 @@ void HfWeights::read(const std::string& name, int64_t begin, int64_t count, floa
 // name is removed from `stored` before the shapes are compared.
 ReadWeights open_weights(const std::string& folder,
                          const Shapes& model,
-                         const std::map<std::string, std::string>& ties) {
+                         const std::map<std::string, std::string>& ties,
+                         const std::string& optional_prefix) {
   if (exists(folder + "/manifest.json")) return CheckpointWeights(folder, model);
-  auto weights = std::make_shared<const HfWeights>(folder);
+  auto weights = std::make_shared<HfWeights>(folder);
   Shapes stored = weights->shapes();
+  const auto prefixed = [&](const auto& item) { return item.first.starts_with(optional_prefix); };
+  if (std::none_of(stored.begin(), stored.end(), prefixed)) {
+    weights->add_prefix(optional_prefix);
+    stored = weights->shapes();
+  }
   for (const auto& [name, same_as] : ties) {
     const auto at = stored.find(name);
     if (at == stored.end()) continue;
@@ -236,7 +249,8 @@ ReadWeights open_weights(const std::string& folder,
   }
   require_same_shapes(
       model, stored, folder + ": the weights do not match its config.json", "the files");
-  return [weights](const std::string& name, int64_t begin, int64_t count, float* dst) {
+  return [weights = std::shared_ptr<const HfWeights>(weights)](
+             const std::string& name, int64_t begin, int64_t count, float* dst) {
     weights->read(name, begin, count, dst);
   };
 }

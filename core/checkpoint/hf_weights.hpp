@@ -25,6 +25,8 @@ class HfWeights {
 
   // Returns the names and shapes of all tensors.
   Shapes shapes() const;
+  // Puts `prefix` before the names of all tensors.
+  void add_prefix(const std::string& prefix);
   // Reads elements [begin, begin + count) of the tensor `name` into dst, converted to fp32 from
   // fp64, fp32, bf16 or fp16. Throws Error if the file cannot be read.
   void read(const std::string& name, int64_t begin, int64_t count, float* dst) const;
@@ -51,10 +53,14 @@ using ReadWeights =
 // `ties` maps the name of a parameter to the parameter that it shares its values with. A tied name
 // may be absent from the files; if it is present, it must hold the same values.
 //
+// optional_prefix: files that have no name with this prefix are those of a part of the model, in
+// which names lack it.
+//
 // Throws Error: what HfWeights throws, and FAILED_PRECONDITION with the differences if names,
 // shapes or tied values do not match.
 ReadWeights open_weights(const std::string& folder,
                          const Shapes& model,
-                         const std::map<std::string, std::string>& ties);
+                         const std::map<std::string, std::string>& ties,
+                         const std::string& optional_prefix = "");
 
 }  // namespace yoke

@@ -96,7 +96,7 @@ std::string StoredTensor::describe() const {
 }
 
 std::vector<LaidOutFile> lay_out(std::vector<StoredTensor>* tensors,
-                                 const std::string& hf_config_json,
+                                 const std::map<std::string, std::string>& texts,
                                  uint64_t max_file_bytes) {
   std::map<std::string, TensorGroup> groups;
   for (StoredTensor& tensor : *tensors) {
@@ -111,7 +111,7 @@ std::vector<LaidOutFile> lay_out(std::vector<StoredTensor>* tensors,
     }
     if (stem == "model" && parts.size() > 1) files.push_back(index_file(group));
   }
-  if (!hf_config_json.empty()) files.push_back(text_file("config.json", hf_config_json));
+  for (const auto& [name, text] : texts) files.push_back(text_file(name, text));
   return files;
 }
 

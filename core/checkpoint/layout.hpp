@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -56,9 +57,9 @@ struct LaidOutFile {
 // model*.safetensors, the rest into optimizer*.safetensors. Tensors are sorted by item size and
 // name, so that the files do not depend on the layout of the ranks that write them. If either kind
 // exceeds max_file_bytes, its tensors are distributed over several files. The files include Hugging
-// Face's index, if the weights are split, and config.json, unless hf_config_json is empty.
+// Face's index, if the weights are split, and `texts`, the contents of more files by name.
 std::vector<LaidOutFile> lay_out(std::vector<StoredTensor>* tensors,
-                                 const std::string& hf_config_json,
+                                 const std::map<std::string, std::string>& texts,
                                  uint64_t max_file_bytes);
 
 }  // namespace yoke

@@ -6,7 +6,9 @@
 
 #include "core/checkpoint/manifest.hpp"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -143,6 +145,28 @@ StoredTensor parse_tensor(const Json& json) {
   return tensor;
 }
 
+// Checks what a scale must fulfil, because training would multiply with anything.
+std::optional<LossScaleState> parse_loss_scale(const Json& manifest) {
+  if (!manifest.contains("loss_scale")) return std::nullopt;
+  const Json& json = manifest["loss_scale"];
+  LossScaleState state;
+  state.scale = json.at("scale").get<double>();
+  state.good_steps = json.at("good_steps").get<int64_t>();
+  state.hysteresis = json.at("hysteresis").get<int64_t>();
+  state.skipped = json.at("skipped").get<int64_t>();
+  const bool sound = state.scale > 0 && std::isfinite(state.scale) && state.good_steps >= 0 &&
+                     state.hysteresis >= 1 && state.skipped >= 0;
+  if (!sound) damaged("the loss scale " + json.dump() + " is impossible");
+  return state;
+}
+
+Json to_json(const LossScaleState& state) {
+  return {{"scale", state.scale},
+          {"good_steps", state.good_steps},
+          {"hysteresis", state.hysteresis},
+          {"skipped", state.skipped}};
+}
+
 Manifest parse_body(const std::string& body) {
   const Json json = Json::parse(body + "\"\":0}");  // the body ends with a comma
   check_version(json);
@@ -151,6 +175,7 @@ Manifest parse_body(const std::string& body) {
   manifest.info.next_sample = json.at("next_sample").get<int64_t>();
   manifest.info.config_digest = json.at("config_digest").get<std::string>();
   manifest.info.finished = json.at("finished").get<bool>();
+  manifest.info.loss_scale = parse_loss_scale(json);
   manifest.world_size = json.at("world_size").get<int32_t>();
   for (const Json& file : json.at("files")) manifest.files.push_back(parse_file(file));
   for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(parse_tensor(tensor));
@@ -194,6 +219,7 @@ std::string to_text(const Manifest& manifest) {
                             ",\n\"config_digest\":",
                             Json(info.config_digest).dump(),
                             ",\n");
+  if (info.loss_scale) text += "\"loss_scale\":" + to_json(*info.loss_scale).dump() + ",\n";
   text += lines("files", manifest.files) + lines("tensors", manifest.tensors);
   return text + kDigestBegin + hex(crc32c(0, text.data(), text.size())) + kDigestEnd;
 }

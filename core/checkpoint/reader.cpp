@@ -31,6 +31,7 @@ namespace yoke {
 namespace {
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{256} << 20;
+constexpr uint64_t kMaxCompanionBytes = uint64_t{64} << 20;
 constexpr char kConfigFile[] = "config.json";
 
 [[noreturn]] void damaged(const std::string& where, const std::string& reason) {
@@ -273,6 +274,40 @@ std::string CheckpointReader::hf_config_json() const {
   if (!impl_->files.contains(kConfigFile)) return "";
   impl_->verify_heads();
   return read_text(impl_->files.at(kConfigFile).path(), kMaxManifestBytes);
+}
+
+const std::vector<std::string>& companion_files() {
+  static const std::vector<std::string> names = {"tokenizer.json",
+                                                 "tokenizer_config.json",
+                                                 "tokenizer.model",
+                                                 "special_tokens_map.json",
+                                                 "added_tokens.json",
+                                                 "vocab.json",
+                                                 "merges.txt",
+                                                 "chat_template.jinja",
+                                                 "generation_config.json"};
+  return names;
+}
+
+std::map<std::string, std::string> read_companions(const std::string& folder) {
+  if (std::filesystem::exists(folder + "/manifest.json"))
+    return CheckpointReader(folder).companions();
+  std::map<std::string, std::string> texts;
+  for (const std::string& name : companion_files()) {
+    const std::string path = folder + "/" + name;
+    if (std::filesystem::exists(path)) texts[name] = read_text(path, kMaxCompanionBytes);
+  }
+  return texts;
+}
+
+std::map<std::string, std::string> CheckpointReader::companions() const {
+  std::map<std::string, std::string> texts;
+  for (const std::string& name : companion_files()) {
+    if (!impl_->files.contains(name)) continue;
+    if (texts.empty()) impl_->verify_heads();
+    texts[name] = read_text(impl_->files.at(name).path(), kMaxCompanionBytes);
+  }
+  return texts;
 }
 
 void CheckpointReader::check_model(const Shapes& model) const {

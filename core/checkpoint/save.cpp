@@ -123,7 +123,7 @@ class Save {
                                        [](const StoredTensor& t) { return t.kind == "param"; });
     if (!has_param) throw Error(YOKE_INTERNAL, "the backend has no piece of the kind 'param'");
     const std::vector<LaidOutFile> files =
-        lay_out(&manifest_.tensors, request_.hf_config_json, request_.max_file_bytes);
+        lay_out(&manifest_.tensors, request_.texts, request_.max_file_bytes);
     make_files(files);
     return all_places();
   }

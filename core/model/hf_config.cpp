@@ -1,7 +1,7 @@
-// A config.json describes many variants of Llama. A lax reader would silently train a different
+// A config.json describes many variants of a model. A lax reader would silently train a different
 // model from the one that was saved. So every key that changes the mathematics is either supported
 // or must have the value that means "not used". All problems of a file are collected and reported
-// together.
+// together, except for those of a model of an unknown family, whose keys mean nothing here.
 //
 // The dimensions are written back in the form of transformers 4, which version 5 reads too.
 #include "core/model/hf_config.hpp"
@@ -9,13 +9,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "core/base/files.hpp"
 #include "core/base/strict_json.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/model/hf_family.hpp"
+#include "core/model/hf_rope.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
@@ -24,194 +24,132 @@ namespace yoke {
 namespace {
 
 using Json = nlohmann::json;
+using Kind = RopeScaling::Kind;
 
 constexpr uint64_t kMaxConfigBytes = 1 << 20;
-constexpr int64_t kMaxDim = int64_t{1} << 31;
 
-// A key for which only the default of LlamaConfig is supported.
-struct Fixed {
-  const char* key;
-  const char* allowed;  // JSON
-  const char* reason;   // why other values are errors
-};
-constexpr Fixed kFixed[] = {
-    {"hidden_act", "\"silu\"", "other activations are not supported"},
-    {"attention_bias", "false", "biases are not supported"},
-    {"mlp_bias", "false", "biases are not supported"},
-    {"attention_dropout", "0.0", "dropout is not supported"},
-    {"partial_rotary_factor", "1.0", "rotary positions on a part of a head are not supported"},
-    {"sliding_window", "null", "sliding-window attention is not supported"},
-    {"quantization_config", "null", "quantized weights are not supported"},
-};
+const HfFamily* const kFamilies[] = {&kHfGpt2, &kHfLlama, &kHfMistral, &kHfQwen2, &kHfQwen3};
 
-// Returns the value as text for a message, truncated if it is long.
-std::string shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return text.size() <= 80 ? text : text.substr(0, 80) + "...";
-}
-
-// Reads keys one by one and collects everything that is wrong.
-class Reader {
- public:
-  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
-
-  // Returns nullptr for a key that is missing or null, which means the same in these files.
-  const Json* find(const char* key) const {
-    const auto at = json_.find(key);
-    return at == json_.end() || at->is_null() ? nullptr : &*at;
-  }
-  void fault(const std::string& text) { faults_.push_back(where_ + ": " + text); }
-  void refuse(const char* key, const Json& value, const std::string& why) {
-    fault(concat(key, " = ", shown(value), why));
-  }
-
-  // otherwise: result if the key is missing; 0 = the key is required.
-  int64_t count(const char* key, int64_t otherwise = 0) {
-    const Json* value = find(key);
-    if (value == nullptr) {
-      if (otherwise == 0) fault(concat(key, " is missing"));
-      return otherwise;
-    }
-    if (value->is_number_integer() && *value > 0 && *value < kMaxDim) return value->get<int64_t>();
-    refuse(key, *value, "; allowed: an integer of at least 1");
-    return otherwise;
-  }
-  double number(const char* key, double otherwise) {
-    const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (value->is_number()) return value->get<double>();
-    refuse(key, *value, "; allowed: a number");
-    return otherwise;
-  }
-  bool boolean(const char* key, bool otherwise) {
-    const Json* value = find(key);
-    if (value == nullptr) return otherwise;
-    if (value->is_boolean()) return value->get<bool>();
-    refuse(key, *value, "; allowed: true, false");
-    return otherwise;
-  }
-  void fixed(const Fixed& rule) {
-    const Json* value = find(rule.key);
-    if (value == nullptr || *value == Json::parse(rule.allowed)) return;
-    refuse(rule.key, *value, concat(": ", rule.reason, "; allowed: ", rule.allowed));
-  }
-  void finish() const {
-    if (!faults_.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults_, "\n"));
-  }
-
- private:
-  const Json& json_;
-  const std::string where_;
-  std::vector<std::string> faults_;
-};
-
-void check_architecture(Reader& reader) {
+// Throws unless model_type and architectures name a family.
+const HfFamily& find_family(HfReader& reader) {
   const Json* type = reader.find("model_type");
-  if (type == nullptr || *type != "llama") {
-    reader.fault("model_type = " + (type == nullptr ? "null" : shown(*type)) +
-                 "; allowed: \"llama\"");
+  const auto* const* at =
+      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const HfFamily* family) {
+        return type != nullptr && *type == family->model_type;
+      });
+  if (at == std::end(kFamilies)) {
+    std::string allowed;
+    for (const std::string& name : hf_families())
+      allowed += (allowed.empty() ? "\"" : ", \"") + name + "\"";
+    reader.refuse("model_type", type == nullptr ? Json() : *type, "; allowed: " + allowed);
+    reader.finish();
   }
-  const Json* names = reader.find("architectures");
-  if (names == nullptr) return;
-  if (names->is_array() &&
-      std::find(names->begin(), names->end(), "LlamaForCausalLM") != names->end())
-    return;
-  reader.refuse("architectures", *names, "; allowed: [\"LlamaForCausalLM\"]");
+  const HfFamily& family = **at;
+  if (const Json* names = reader.find("architectures");
+      names != nullptr &&
+      (!names->is_array() ||
+       std::find(names->begin(), names->end(), family.architecture) == names->end())) {
+    reader.refuse("architectures", *names, concat("; allowed: [\"", family.architecture, "\"]"));
+    reader.finish();
+  }
+  return family;
 }
 
-// Reads "rope_scaling" of transformers 4 or "rope_parameters" of transformers 5. The key must be
-// absent, or an object that requests no scaling. If it has a rope_theta, that is stored in *theta.
-void read_rope(Reader& reader, const char* key, std::optional<double>* theta) {
-  const Json* rope = reader.find(key);
-  if (rope == nullptr) return;
-  if (!rope->is_object()) return reader.refuse(key, *rope, "; allowed: null, an object");
-  for (const char* type : {"rope_type", "type"}) {
-    const auto at = rope->find(type);
-    if (at == rope->end() || at->is_null() || *at == "default") continue;
-    return reader.refuse(
-        key, *rope, ": scaled rotary positions are not supported; allowed: null, \"default\"");
-  }
-  if (const auto at = rope->find("partial_rotary_factor"); at != rope->end() && *at != 1.0) {
-    return reader.refuse(key, *rope, "; allowed: a partial_rotary_factor of 1");
-  }
-  const auto at = rope->find("rope_theta");
-  if (at == rope->end() || at->is_null()) return;
-  if (!at->is_number()) return reader.refuse(key, *rope, "; allowed: a number as rope_theta");
-  if (*theta && **theta != at->get<double>()) {
-    return reader.refuse(key, *rope, " contradicts rope_theta = " + shown(Json(**theta)));
-  }
-  *theta = at->get<double>();
+// Returns whether a larger max_position_embeddings would be another model: a longer table, or
+// other angles.
+bool positions_are_fixed(const HfConfig& config) {
+  const Kind kind = config.dims.rope.kind;
+  return config.dims.positions > 0 || (kind != Kind::kNone && kind != Kind::kLinear);
 }
 
-double read_rope_theta(Reader& reader) {
-  std::optional<double> theta;
-  if (reader.find("rope_theta") != nullptr) theta = reader.number("rope_theta", 0);
-  read_rope(reader, "rope_scaling", &theta);
-  read_rope(reader, "rope_parameters", &theta);
-  return theta.value_or(10000);
-}
-
-LlamaDims read_dims(Reader& reader) {
-  LlamaDims d;
-  d.dim = reader.count("hidden_size");
-  d.layers = reader.count("num_hidden_layers");
-  d.heads = reader.count("num_attention_heads");
-  d.kv_heads = reader.count("num_key_value_heads", d.heads);
-  d.ffn_dim = reader.count("intermediate_size");
-  d.vocab = reader.count("vocab_size");
-  d.tied = reader.boolean("tie_word_embeddings", false);
-  d.norm_eps = reader.number("rms_norm_eps", 1e-6);
-  d.rope_theta = read_rope_theta(reader);
-  if (d.dim > 0 && d.heads > 0 && reader.count("head_dim", d.dim / d.heads) != d.dim / d.heads) {
-    reader.refuse("head_dim",
-                  *reader.find("head_dim"),
-                  concat("; allowed: hidden_size / num_attention_heads = ", d.dim / d.heads));
-  }
-  return d;
+// Adds what transformers 4 reads instead of rope_parameters.
+void add_old_rope(const ModelDims& dims, Json& json) {
+  json["rope_theta"] = dims.rope_theta;
+  const auto parameters = json.find("rope_parameters");
+  if (dims.rope.kind == Kind::kNone || parameters == json.end() || !parameters->is_object()) return;
+  Json scaling = *parameters;
+  scaling.erase("rope_theta");
+  json["rope_scaling"] = std::move(scaling);
 }
 
 }  // namespace
 
+std::vector<std::string> hf_families() {
+  std::vector<std::string> names;
+  for (const HfFamily* family : kFamilies) names.emplace_back(family->model_type);
+  return names;
+}
+
+void read_rotary_model(HfReader& reader, const RotaryDefaults& defaults, HfConfig& config) {
+  for (const FixedKey& rule :
+       {FixedKey{"hidden_act", "\"silu\"", "other activations are not supported"},
+        FixedKey{"attention_dropout", "0.0", "dropout is not supported"},
+        FixedKey{"partial_rotary_factor",
+                 "1.0",
+                 "rotary positions on a part of a head are not supported"},
+        FixedKey{"quantization_config", "null", "quantized weights are not supported"}}) {
+    reader.fixed(rule);
+  }
+  ModelDims& d = config.dims;
+  d.dim = reader.count("hidden_size");
+  d.layers = reader.count("num_hidden_layers");
+  d.heads = reader.count("num_attention_heads");
+  const bool by_default = !reader.has("num_key_value_heads") && defaults.kv_heads > 0;
+  d.kv_heads = by_default ? defaults.kv_heads : reader.count("num_key_value_heads", d.heads);
+  d.ffn_dim = reader.count("intermediate_size");
+  d.vocab = reader.count("vocab_size");
+  d.tied = reader.boolean("tie_word_embeddings", false);
+  d.norm_eps = reader.number("rms_norm_eps", 1e-6);
+  if (reader.find("head_dim") != nullptr) {
+    d.head_dim = reader.count("head_dim", 1);
+  } else if (!reader.has("head_dim")) {
+    d.head_dim = defaults.head_dim;
+  }
+  config.max_positions = reader.count("max_position_embeddings", defaults.max_positions);
+  read_hf_rope(reader, config.max_positions, d);
+}
+
 HfConfig parse_hf_config(const std::string& text, const std::string& where) {
   const Json json = parse_json_object(text, where);
-  Reader reader(json, where);
+  HfReader reader(json, where);
+  const HfFamily& family = find_family(reader);
   HfConfig config;
+  config.family = family.model_type;
   config.text = text;
-  check_architecture(reader);
-  for (const Fixed& rule : kFixed) reader.fixed(rule);
-  config.dims = read_dims(reader);
-  config.max_positions = reader.count("max_position_embeddings", 2048);
+  config.path = where;
+  family.read(reader, config);
   reader.finish();
   return config;
 }
 
-HfConfig read_hf_config(const std::string& folder) {
-  const std::string path = folder + "/config.json";
+HfConfig read_hf_config(const std::string& path) {
+  const bool is_file = std::filesystem::is_regular_file(path);
+  const std::string file = is_file ? path : path + "/config.json";
   try {
     // In a checkpoint, the manifest has a checksum of this file.
-    const bool is_checkpoint = std::filesystem::exists(folder + "/manifest.json");
-    const std::string checked = is_checkpoint ? CheckpointReader(folder).hf_config_json() : "";
-    return parse_hf_config(checked.empty() ? read_text(path, kMaxConfigBytes) : checked, path);
+    const bool is_checkpoint = std::filesystem::exists(path + "/manifest.json");
+    const std::string checked = is_checkpoint ? CheckpointReader(path).hf_config_json() : "";
+    return parse_hf_config(checked.empty() ? read_text(file, kMaxConfigBytes) : checked, file);
   } catch (const Error& e) {
     if (e.code() != YOKE_NOT_FOUND) throw;
     throw Error(
         YOKE_NOT_FOUND,
         concat("there is no ",
-               path,
+               file,
                "; give a folder of this machine with config.json and *.safetensors, made by "
                "transformers' save_pretrained, `hf download NAME --local-dir FOLDER` or "
                "`yoke checkpoint export`"));
   }
 }
 
-std::string hf_config_text(const LlamaDims& d, int64_t max_positions) {
+std::string hf_config_text(const ModelDims& d, int64_t max_positions) {
   const nlohmann::ordered_json json = {{"architectures", {"LlamaForCausalLM"}},
                                        {"model_type", "llama"},
                                        {"hidden_size", d.dim},
                                        {"num_hidden_layers", d.layers},
                                        {"num_attention_heads", d.heads},
                                        {"num_key_value_heads", d.kv_heads},
-                                       {"head_dim", d.dim / d.heads},
+                                       {"head_dim", d.head_size()},
                                        {"intermediate_size", d.ffn_dim},
                                        {"vocab_size", d.vocab},
                                        {"max_position_embeddings", max_positions},
@@ -229,8 +167,10 @@ std::string hf_config_text(const LlamaDims& d, int64_t max_positions) {
 
 std::string hf_config_text(const HfConfig& from, int64_t max_positions) {
   Json json = Json::parse(from.text);
-  json["max_position_embeddings"] = std::max(max_positions, from.max_positions);
-  json["rope_theta"] = from.dims.rope_theta;  // transformers 4 does not read rope_parameters
+  if (from.dims.positions == 0) add_old_rope(from.dims, json);
+  if (!positions_are_fixed(from)) {
+    json["max_position_embeddings"] = std::max(max_positions, from.max_positions);
+  }
   json.erase("dtype");
   json["torch_dtype"] = "float32";
   return json.dump(2) + "\n";

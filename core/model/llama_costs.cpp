@@ -6,9 +6,10 @@
 //
 // Only points that can be the peak of a pass are listed; which of them is depends on the number of
 // tokens, compared with the width of the model. Measuring a pass once instead would need the memory
-// of a block before any rank exists. Not counted: the scratch memory of attention, which depends on
-// the number of threads, and that of products in bf16, which oneDNN chooses (without AVX-512, fp32
-// copies of the matrices). Other operators, such as those of a GPU, may need more or less.
+// of a block before any rank exists. The scratch memory of attention is not counted, because it
+// depends on the number of threads, nor is that of products in bf16, which oneDNN chooses (without
+// AVX-512, fp32 copies of the matrices). Other operators, such as those of a GPU, may need more or
+// less.
 #include "core/model/llama_costs.hpp"
 
 #include <algorithm>
@@ -28,17 +29,18 @@ struct LaterGradient {
 // matrices.
 class Costs {
  public:
-  Costs(const LlamaDims& dims, const FamilyArgs& args)
+  Costs(const ModelDims& dims, const FamilyArgs& args)
       : d(dims),
-        kv(d.kv_heads * (d.dim / d.heads)),
+        q(d.q_dim()),
+        kv(d.kv_dim()),
         item(item_size(args.param_dtype)),
         wide(std::max<int64_t>(item, 4)),
         tokens(args.seq_len) {}
 
   BlockCosts embedding() const;
-  BlockCosts attention() const;
+  BlockCosts attention(int64_t layer) const;
   BlockCosts feed_forward() const;
-  BlockCosts layer() const;
+  BlockCosts layer(int64_t layer) const;
   BlockCosts head() const;
 
  private:
@@ -60,8 +62,16 @@ class Costs {
     return 2.0 * static_cast<double>(tokens) * static_cast<double>(elements);
   }
 
-  const LlamaDims& d;
-  const int64_t kv;          // elements of the keys of a token
+  // Returns the number of keys to which a token attends on average, with a window or without.
+  double attended(int64_t window) const {
+    const auto length = static_cast<double>(tokens);
+    if (window == 0 || window >= tokens) return length / 2;
+    const auto w = static_cast<double>(window);
+    return w - w * w / (2 * length);
+  }
+
+  const ModelDims& d;
+  const int64_t q, kv;       // elements of the queries, and of the keys, of a token
   const int64_t item, wide;  // bytes of an element, and of a number in at least fp32
   const int64_t tokens;
 };
@@ -83,24 +93,31 @@ BlockCosts Costs::embedding() const {
 
 // Keeps the outputs of the norm and of attention, queries, keys and values, and in fp32 a number
 // for the norm and for each head. Attention is causal: on average a token attends to half of the
-// tokens, with one product for keys and one for values.
-BlockCosts Costs::attention() const {
-  const int64_t weights = 2 * d.dim * (d.dim + kv);
+// tokens, with one product for keys and one for values. Norms of queries and keys keep these as
+// they were before, and a number for each head. What their passes need is not known.
+BlockCosts Costs::attention(int64_t layer) const {
+  const int64_t weights = 2 * d.dim * (q + kv);
   BlockCosts costs{
-      tokens * ((3 * d.dim + 2 * kv) * item + (1 + d.heads) * wide),
+      tokens * ((d.dim + 2 * (q + kv)) * item + (1 + d.heads) * wide),
       bytes(d.dim),
-      products(weights) + products(2 * tokens * d.dim) / 2,
+      products(weights) + 4 * static_cast<double>(tokens * q) * attended(d.window(layer)),
       {// All that is kept, with queries and keys before their rotation, and the output.
-       at(YOKE_FORECAST_FORWARD, 5 * d.dim + 3 * kv, 0),
+       at(YOKE_FORECAST_FORWARD, 2 * d.dim + 3 * (q + kv), 0),
        // The gradients of attention's output, queries, keys and values.
-       at(YOKE_FORECAST_BACKWARD, 2 * (d.dim + kv), d.dim * d.dim),
+       at(YOKE_FORECAST_BACKWARD, 2 * (q + kv), d.dim * q),
        // The gradient of the norm's output. Those of queries, keys and values have replaced them,
        // and the output of attention has been freed.
-       at(YOKE_FORECAST_BACKWARD, 0, weights),
-       at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (d.dim + kv), 0)}};
+       at(YOKE_FORECAST_BACKWARD, d.dim - q, weights),
+       at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (q + kv), 0),
+       // With narrow heads: the gradients of the norm's output and input. Those of queries, keys
+       // and values have replaced these, and the numbers for the heads have been freed.
+       {YOKE_FORECAST_BACKWARD_INPUT, 0, bytes(2 * d.dim) - tokens * d.heads * wide, 0}}};
   // Attention's output, then queries, keys and values.
-  add_later({{d.dim * d.dim, d.dim}, {d.dim * d.dim, d.dim}, {d.dim * kv, kv}, {d.dim * kv, kv}},
-            costs);
+  add_later({{d.dim * q, q}, {d.dim * q, q}, {d.dim * kv, kv}, {d.dim * kv, kv}}, costs);
+  if (d.qk_norm) {
+    costs.activation_bytes += tokens * ((q + kv) * item + (d.heads + d.kv_heads) * wide);
+    costs.pass_bytes.clear();
+  }
   return costs;
 }
 
@@ -122,29 +139,30 @@ BlockCosts Costs::feed_forward() const {
 
 // A layer also keeps what passes between its halves. Its backward begins with that of the second
 // half, and what that half has kept is free when the first half has its peak.
-BlockCosts Costs::layer() const {
-  const BlockCosts first = attention(), second = feed_forward();
-  const int64_t matrices = 2 * d.dim * (d.dim + kv) + 3 * d.dim * d.ffn_dim;
+BlockCosts Costs::layer(int64_t layer) const {
+  const BlockCosts first = attention(layer), second = feed_forward();
+  const int64_t matrices = 2 * d.dim * (q + kv) + 3 * d.dim * d.ffn_dim;
   BlockCosts costs{first.activation_bytes + first.carry_bytes + second.activation_bytes,
                    second.carry_bytes,
                    first.forward_flops + second.forward_flops,
-                   {at(YOKE_FORECAST_FORWARD, 5 * d.dim + 3 * kv, 0),
+                   {at(YOKE_FORECAST_FORWARD, 2 * d.dim + 3 * (q + kv), 0),
                     at(YOKE_FORECAST_FORWARD, 3 * (d.dim + d.ffn_dim), 0),
                     at(YOKE_FORECAST_BACKWARD, 2 * d.ffn_dim, d.dim * d.ffn_dim),
                     at(YOKE_FORECAST_BACKWARD, d.dim - d.ffn_dim, 3 * d.dim * d.ffn_dim),
-                    at(YOKE_FORECAST_BACKWARD, -d.dim - 3 * d.ffn_dim, matrices),
+                    at(YOKE_FORECAST_BACKWARD, -q - 3 * d.ffn_dim, matrices),
                     at(YOKE_FORECAST_BACKWARD_INPUT, 3 * d.ffn_dim, 0),
-                    at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (d.dim + kv), 0)}};
+                    at(YOKE_FORECAST_BACKWARD_INPUT, 2 * (q + kv), 0)}};
   // The last product of a half also frees what the norm or the half has passed on.
   const int64_t wide_weight = d.dim * d.ffn_dim;
   add_later({{wide_weight, d.ffn_dim},
              {wide_weight, d.ffn_dim},
              {wide_weight, d.ffn_dim + d.dim},
-             {d.dim * d.dim, 2 * d.dim},
-             {d.dim * d.dim, d.dim},
+             {d.dim * q, q + d.dim},
+             {d.dim * q, q},
              {d.dim * kv, kv},
              {d.dim * kv, kv}},
             costs);
+  if (d.qk_norm) costs.pass_bytes.clear();
   return costs;
 }
 
@@ -164,14 +182,14 @@ BlockCosts Costs::head() const {
 
 }  // namespace
 
-std::vector<BlockCosts> llama_costs(const LlamaDims& d, const FamilyArgs& args, bool as_halves) {
+std::vector<BlockCosts> llama_costs(const ModelDims& d, const FamilyArgs& args, bool as_halves) {
   const Costs of(d, args);
   std::vector<BlockCosts> costs{of.embedding()};
   for (int64_t n = 0; n < d.layers; ++n) {
     if (as_halves) {
-      costs.insert(costs.end(), {of.attention(), of.feed_forward()});
+      costs.insert(costs.end(), {of.attention(n), of.feed_forward()});
     } else {
-      costs.push_back(of.layer());
+      costs.push_back(of.layer(n));
     }
   }
   costs.push_back(of.head());

@@ -73,6 +73,21 @@ bool fits(const at::Tensor& leaf, const TpHint& hint) {
   return hint.cut <= leaf.dim() && hint.parts > 0 && leaf.size(hint.cut - 1) % hint.parts == 0;
 }
 
+void check_stored_shape(const std::string& name,
+                        const at::Tensor& leaf,
+                        const std::vector<int64_t>& shape) {
+  const auto ndim = static_cast<int32_t>(shape.size());
+  if (numel(shape.data(), ndim) == leaf.numel()) return;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              concat("parameter '",
+                     name,
+                     "' ",
+                     shape_text(leaf),
+                     " has the stored shape ",
+                     list_text(shape.data(), ndim),
+                     "; allowed: a shape with as many elements"));
+}
+
 // Calls back after autograd has accumulated the gradient of one leaf.
 struct GradHook final : torch::autograd::PostAccumulateGradHook {
   GradHook(int64_t p, std::function<void(int64_t, const at::Tensor&)> f)
@@ -91,7 +106,8 @@ std::string shape_text(const at::Tensor& t) {
 ParamTable::ParamTable(const std::vector<NamedParams>& params,
                        int32_t dtype,
                        bool decay_matrices,
-                       at::Device device) {
+                       at::Device device,
+                       const std::map<std::string, std::vector<int64_t>>& stored_shapes) {
   std::set<std::string> taken;
   for (const NamedParams& of_block : params) {
     std::vector<int64_t> indices;
@@ -115,7 +131,7 @@ ParamTable::ParamTable(const std::vector<NamedParams>& params,
     block_params_.push_back(std::move(indices));
   }
   bound_.resize(leaves_.size());
-  describe_params(dtype, decay_matrices);
+  describe_params(dtype, decay_matrices, stored_shapes);
 }
 
 void ParamTable::make_unallocated(const at::Tensor& leaf, at::ScalarType dtype, at::Device device) {
@@ -129,7 +145,9 @@ void ParamTable::make_unallocated(const at::Tensor& leaf, at::ScalarType dtype, 
   leaf.set_requires_grad(requires_grad);
 }
 
-void ParamTable::describe_params(int32_t dtype, bool decay_matrices) {
+void ParamTable::describe_params(int32_t dtype,
+                                 bool decay_matrices,
+                                 const std::map<std::string, std::vector<int64_t>>& stored_shapes) {
   // params_ gets its final size first, because the summary holds pointers to its elements.
   params_.resize(leaves_.size());
   for (size_t i = 0; i < leaves_.size(); ++i) {
@@ -142,7 +160,13 @@ void ParamTable::describe_params(int32_t dtype, bool decay_matrices) {
     p.dtype = dtype;
     p.trainable = leaves_[i].requires_grad();
     // Norms and biases have one dim and are usually not decayed.
-    p.decay = !decay_matrices || leaves_[i].dim() >= 2;
+    const auto stored = stored_shapes.find(names_[i]);
+    int64_t dims = leaves_[i].dim();
+    if (stored != stored_shapes.end()) {
+      dims = static_cast<int64_t>(stored->second.size());
+      check_stored_shape(names_[i], leaves_[i], stored->second);
+    }
+    p.decay = !decay_matrices || dims >= 2;
     param_pointers_.push_back(&p);
   }
   summary_.header = YOKE_HEADER(YokeModelSummary, YOKE_ID_MODEL_SUMMARY);

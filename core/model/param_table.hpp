@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,13 +26,14 @@ class ParamTable {
   using NamedParams = std::vector<std::pair<std::string, at::Tensor>>;
 
   // params: names and leaves of each block. The same tensor in two blocks is one parameter, under
-  // its first name. decay_matrices: weight decay applies only to parameters of two or more dims.
-  // Throws Error(INVALID_ARGUMENT) for two parameters with the same name, or a tensor that is not a
-  // floating-point leaf.
+  // its first name. decay_matrices: weight decay applies only to parameters that have two or more
+  // dims, in files if stored_shapes has them. Throws Error(INVALID_ARGUMENT) for two parameters
+  // with the same name, or a tensor that is not a floating-point leaf.
   ParamTable(const std::vector<NamedParams>& params,
              int32_t dtype,
              bool decay_matrices,
-             at::Device device);
+             at::Device device,
+             const std::map<std::string, std::vector<int64_t>>& stored_shapes);
   ParamTable(const ParamTable&) = delete;
   ParamTable& operator=(const ParamTable&) = delete;
 
@@ -74,7 +76,9 @@ class ParamTable {
 
  private:
   size_t checked(int64_t param) const;
-  void describe_params(int32_t dtype, bool decay_matrices);
+  void describe_params(int32_t dtype,
+                       bool decay_matrices,
+                       const std::map<std::string, std::vector<int64_t>>& stored_shapes);
 
   std::vector<at::Tensor> leaves_;
   std::vector<std::string> names_;

@@ -90,7 +90,7 @@ struct TorchModelHost::Impl {
         stored(std::move(list.stored)),
         loss_weight(std::move(list.loss_weight)),
         seed(init_seed),
-        table(list.params, dtype, decay_matrices, device) {
+        table(list.params, dtype, decay_matrices, device, list.stored_shapes) {
     if (blocks.empty() || blocks.size() != list.params.size() || !init || !loss_weight) {
       throw Error(
           YOKE_INVALID_ARGUMENT,

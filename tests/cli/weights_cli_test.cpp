@@ -86,10 +86,19 @@ std::unique_ptr<Playground> Weights::made_;
 
 TEST_F(Weights, OfAFolderAreTrainedOnAndComeBackInTheCheckpoint) {
   change_config([](json& config) { config["bos_token_id"] = 7; });
+  write("hf/tokenizer.json", R"({"version": "1.0"})");
+  write("hf/tokenizer_config.json", "{}");
+  write("hf/notes.txt", "not a part of the model");
   const SubprocessResult trained = here_.yoke({"train", "from.toml"});
   ASSERT_TRUE(trained.ending.ok()) << trained.err;
+  const std::string last = "runs/t/checkpoints/step-00000002";
+  EXPECT_EQ(read(last + "/tokenizer.json"), R"({"version": "1.0"})");
+  EXPECT_EQ(read(last + "/tokenizer_config.json"), "{}");
+  EXPECT_FALSE(fs::exists(here_.folder() / (last + "/notes.txt")));
+  ASSERT_TRUE(here_.yoke({"checkpoint", "export", last, "-o", "out"}).ending.ok());
+  EXPECT_EQ(read("out/tokenizer.json"), R"({"version": "1.0"})");
   EXPECT_THAT(trained.out, HasSubstr("initial parameters are from hf"));
-  const json config = json::parse(read("runs/t/checkpoints/step-00000002/config.json"));
+  const json config = json::parse(read(last + "/config.json"));
   EXPECT_EQ(config["bos_token_id"], 7);
   EXPECT_EQ(config["num_hidden_layers"], 1);
   EXPECT_THAT(read("runs/t/config.resolved.toml"), HasSubstr("from = \"hf\""));
@@ -142,13 +151,13 @@ TEST_F(Weights, WhoseIndexNamesAMissingFileAreNamed) {
   expect_refused({"hf/model.safetensors.index.json", missing.substr(3), "not in the folder"});
 }
 
-TEST_F(Weights, OfAnotherArchitectureAreRefusedNamingEveryKey) {
+TEST_F(Weights, OfAVariantThatIsNotBuiltAreRefusedNamingEveryKey) {
   change_config([](json& config) {
-    config["model_type"] = "qwen2";
-    config["attention_bias"] = true;
-    config["rope_scaling"] = {{"rope_type", "llama3"}};
+    config["hidden_act"] = "gelu";
+    config["attention_dropout"] = 0.1;
+    config["rope_scaling"] = {{"rope_type", "longrope"}};
   });
-  expect_refused({"hf/config.json", "model_type = \"qwen2\"", "attention_bias", "rope_scaling"});
+  expect_refused({"hf/config.json", "hidden_act = \"gelu\"", "attention_dropout", "rope_scaling"});
 }
 
 TEST_F(Weights, ThatAreNotOfTheirConfigAreListed) {

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <string>
 
-#include "core/model/llama.hpp"
+#include "core/model/family.hpp"
 #include "core/model/torch_model.hpp"
 #include "yoke/backend.hpp"
 
@@ -14,7 +14,7 @@ int main(int argc, char** argv) try {
   config.from = argv[1];
   std::vector<int64_t> ids;
   for (int i = 2; i < argc; ++i) ids.push_back(std::stoll(argv[i]));
-  const yoke::BlockList list = yoke::llama_family(config).make_blocks({});
+  const yoke::BlockList list = yoke::builtin_family(config).make_blocks({});
   const yoke::TorchModelHost host(list, YOKE_F32, 0, false);
   const YokeModel& model = host.model();
   std::vector<at::Tensor> params;

@@ -22,13 +22,10 @@ class Transformers(support.OracleTest):
         """Returns the mean loss over the complete global batches of the held-out tail."""
         model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
         data = Windows(self.text, SEQ_LEN, HOLDOUT, BATCH)
-        windows = (len(data.tokens) - 1) // SEQ_LEN
-        first, last = data.count, windows - (windows - data.count) % BATCH
-        self.assertGreater(last, first)
-        rows = torch.stack([data.tokens[k * SEQ_LEN : (k + 1) * SEQ_LEN + 1] for k in range(first, last)])
+        tokens, targets = data.held_out()
         with torch.no_grad():
-            logits = model(rows[:, :-1]).logits
-        return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()))
+            logits = model(tokens).logits
+        return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()))
 
     def check(self, **model):
         run = self.train(2, dp_shards=2, train__steps=STEPS, train__lr=1e-2, train__global_batch=BATCH,

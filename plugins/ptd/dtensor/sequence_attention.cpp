@@ -7,6 +7,9 @@
 // The backward of the kernel gets the merged output and log-sum-exp instead of those of the tile.
 // The gradients of the tiles then add up to the gradient of the whole attention. Gradients of other
 // ranks' keys and values are sent back to these ranks in the accumulation type.
+//
+// With a mask, the tile of two ranks has all their queries and keys, unless no query sees a key.
+// The first tile of a rank has its own keys, so the sum of no query is empty after it.
 #include "plugins/ptd/dtensor/sequence_attention.hpp"
 
 #include <ATen/ATen.h>
@@ -53,6 +56,29 @@ class Merge {
  private:
   at::Tensor out_, lse_;
 };
+
+// The part of a mask that a tile needs. Kernels report 0 as the log-sum-exp of a query that sees no
+// key of the tile, so these queries are listed.
+struct TileMask {
+  std::optional<at::Tensor> values;  // [queries, keys]; unset = no mask
+  at::Tensor blind;                  // [queries], bool: the query sees no key of this tile
+  bool all_blind = false;
+};
+
+// Returns the mask of the tile of all queries of rank `mine` and all keys of rank `theirs`.
+TileMask mask_of(const at::Tensor& mask, const Mesh::Axis& axis, int64_t length, int theirs) {
+  if (!mask.defined()) return {};
+  at::Tensor values = mask;
+  for (const int64_t dim : {0, 1}) {
+    std::vector<at::Tensor> parts;
+    for (const Part& p : positions_of_rank(
+             axis.order, length, dim == 0 ? axis.comm.rank() : theirs, axis.comm.size()))
+      parts.push_back(values.narrow(dim, p.begin, p.count));
+    values = at::cat(parts, dim);
+  }
+  const at::Tensor blind = values.amax(1).eq(-INFINITY);
+  return {values, blind, blind.all().item<bool>()};
+}
 
 // Calls f(rank, kv) with the keys and values of every rank in turn, this rank's own first. kv is
 // [2, B, Hkv, S, D]. In a ring the next keys and values are received while f computes.
@@ -147,22 +173,30 @@ std::vector<Tile> tiles_of(SequenceOrder order, bool causal, int64_t length, int
   return {{back, all, false}};
 }
 
+std::vector<Part> positions_of_rank(SequenceOrder order, int64_t length, int rank, int ranks) {
+  if (order == SequenceOrder::kPlain) return {{rank * length, length}};
+  const int64_t half = length / 2;
+  return {{rank * half, half}, {(2 * ranks - 1 - rank) * half, half}};
+}
+
 SequenceAttention::Result SequenceAttention::forward(const at::Tensor& q,
                                                      const at::Tensor& k,
                                                      const at::Tensor& v) const {
   const Mesh::Axis& along = mesh.axis(axis);
   Merge merge(q, v);
   each_rank(along, at::stack({k, v}), [&](int theirs, const at::Tensor& kv) {
+    const TileMask seen = mask_of(mask, along, q.size(kSequence), theirs);
+    if (seen.all_blind) return;
     for (const Tile& tile :
          tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(), theirs)) {
-      const auto [out, lse] =
-          at::_scaled_dot_product_flash_attention_for_cpu(part(q, tile.queries),
-                                                          part(kv[0], tile.keys),
-                                                          part(kv[1], tile.keys),
-                                                          0.0,
-                                                          tile.causal,
-                                                          std::nullopt,
-                                                          scale);
+      auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(part(q, tile.queries),
+                                                                        part(kv[0], tile.keys),
+                                                                        part(kv[1], tile.keys),
+                                                                        0.0,
+                                                                        tile.causal,
+                                                                        seen.values,
+                                                                        scale);
+      if (seen.values) lse.masked_fill_(seen.blind, -INFINITY);
       merge.add(tile.queries, out, lse);
     }
   });
@@ -180,6 +214,8 @@ SequenceAttention::Gradients SequenceAttention::backward(const at::Tensor& grad,
   KeyGradients key_gradients(along, own);
   each_rank(along, own, [&](int theirs, const at::Tensor& kv) {
     const at::Tensor dkv = key_gradients.of(theirs);
+    const TileMask seen = mask_of(mask, along, q.size(kSequence), theirs);
+    if (seen.all_blind) return;
     for (const Tile& tile :
          tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(), theirs)) {
       const auto [tq, tk, tv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
@@ -191,7 +227,7 @@ SequenceAttention::Gradients SequenceAttention::backward(const at::Tensor& grad,
           part(result.lse, tile.queries).contiguous(),
           0.0,
           tile.causal,
-          std::nullopt,
+          seen.values,
           scale);
       part(dq, tile.queries).add_(tq);
       part(dkv[0], tile.keys).add_(tk);

@@ -22,6 +22,10 @@ struct Tile {
 // rank, which must be even under kHeadTail. Pure.
 std::vector<Tile> tiles_of(SequenceOrder order, bool causal, int64_t length, int mine, int theirs);
 
+// Returns the positions that a rank of an axis has, in its local order. length: positions per rank.
+// Pure.
+std::vector<Part> positions_of_rank(SequenceOrder order, int64_t length, int rank, int ranks);
+
 // Computes attention along one axis of the mesh. Both functions are collective over that axis.
 // Shapes of this rank's tensors: q [B, H, S, D], k and v [B, Hkv, S, D]; S is the same on all
 // ranks.
@@ -30,6 +34,10 @@ struct SequenceAttention {
   int axis;
   bool causal;
   std::optional<double> scale;  // factor of q k^T; unset = 1 / sqrt(D)
+  // [positions, positions] of the whole sequence in its natural order, which is added to the
+  // scores, for a window for example; undefined = none. Every query must see the key of its own
+  // position.
+  at::Tensor mask{};
 
   struct Result {
     at::Tensor out;  // [B, H, S, D of v], in the type of q

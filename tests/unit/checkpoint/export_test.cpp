@@ -56,6 +56,19 @@ TEST_F(Exporting, WritesTheWeightsAndTheConfigAndNothingElse) {
   EXPECT_EQ(config["model_type"], "llama");
 }
 
+TEST_F(Exporting, WritesTheTokenizerThatTheCheckpointHas) {
+  SaveRequest request = request_of(folder / "with", 7);
+  request.texts["tokenizer.json"] = "{\"model\": {}}";
+  request.texts["generation_config.json"] = "{}";
+  const std::string path = save(request, state, whole_on_rank0(state, 1))[0].path;
+  export_hf({path, out});
+  EXPECT_EQ(testing::read_file(out + "/tokenizer.json"), "{\"model\": {}}");
+  EXPECT_EQ(testing::read_file(out + "/generation_config.json"), "{}");
+  EXPECT_EQ(read_companions(out), read_companions(path));
+  folder.write("with/step-00000007/tokenizer.json", "{\"model\": []}");
+  EXPECT_THROW(read_companions(path), Error) << "the checksum differs";
+}
+
 TEST_F(Exporting, RoundsToBf16) {
   export_hf({checkpoint, out, YOKE_BF16});
   expect_values(YOKE_BF16);
@@ -90,7 +103,7 @@ TEST_F(Exporting, LeavesNothingOfADamagedCheckpoint) {
 
 TEST_F(Exporting, RefusesAFamilyWithoutAConfig) {
   SaveRequest request = request_of(folder / "plain", 1);
-  request.hf_config_json = "";
+  request.texts.clear();
   const std::string plain = save(request, state, whole_on_rank0(state, 1))[0].path;
   const Outcome error = error_of([&] { export_hf({plain, out}); });
   EXPECT_EQ(error.code, YOKE_FAILED_PRECONDITION);

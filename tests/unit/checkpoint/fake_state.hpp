@@ -250,7 +250,7 @@ inline SaveRequest request_of(const std::string& folder, int64_t step) {
   request.info.step = step;
   request.info.next_sample = step * 16;
   request.info.config_digest = "digest-1";
-  request.hf_config_json = "{\"model_type\": \"llama\"}\n";
+  request.texts["config.json"] = "{\"model_type\": \"llama\"}\n";
   return request;
 }
 

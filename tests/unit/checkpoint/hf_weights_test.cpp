@@ -120,6 +120,19 @@ TEST(HfWeights, PassesOverTablesThatFollowFromTheConfig) {
 
 // ---- Tied parameters ----
 
+// GPT-2's published files hold a part of the model that transformers calls "transformer".
+TEST(HfWeights, MayLackAPrefixThatTheModelHas) {
+  const Shapes model{{"t.a", {2}}};
+  const TempFolder without, with;
+  without.write("model.safetensors",
+                safetensors_file({counting("a", {2}, 3), counting("h.0.attn.bias", {4})}));
+  with.write("model.safetensors", safetensors_file({counting("t.a", {2}, 3)}));
+  for (const TempFolder* folder : {&without, &with})
+    EXPECT_THAT(read(open_weights(folder->path().string(), model, {}, "t."), "t.a", 0, 2),
+                ElementsAre(3, 4));
+  EXPECT_EQ(open_error(without, model).code, YOKE_FAILED_PRECONDITION);
+}
+
 TEST(HfWeights, ATiedNameMayBeAbsentOrHoldTheSameValues) {
   const TempFolder absent, same;
   absent.write("model.safetensors", safetensors_file({counting("a", {2, 3})}));

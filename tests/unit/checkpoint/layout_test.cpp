@@ -25,7 +25,7 @@ TEST(LayOut, PutsTensorsOneBehindTheOtherAlignedToTheirItems) {
                                        tensor("a", "param", {5}),
                                        tensor("c", "param", {2}, YOKE_F64),
                                        tensor("a", "exp_avg", {5})};
-  const std::vector<LaidOutFile> files = lay_out(&tensors, "", 1000);
+  const std::vector<LaidOutFile> files = lay_out(&tensors, {}, 1000);
   ASSERT_EQ(files.size(), 2U);
   EXPECT_EQ(files[0].file.name, "model.safetensors");
   EXPECT_EQ(files[1].file.name, "optimizer.safetensors");
@@ -44,7 +44,7 @@ TEST(LayOut, GivesATensorAboveTheLimitAFileOfItsOwn) {
                                        tensor("b", "param", {1000}),
                                        tensor("c", "param", {10}),
                                        tensor("d", "param", {10})};
-  lay_out(&tensors, "", 100);
+  lay_out(&tensors, {}, 100);
   EXPECT_EQ(tensors[0].file, "model-00001-of-00003.safetensors");
   EXPECT_EQ(tensors[1].file, "model-00002-of-00003.safetensors");
   EXPECT_EQ(tensors[2].file, "model-00003-of-00003.safetensors");

@@ -20,6 +20,7 @@ Manifest example() {
   m.info.next_sample = 1600;
   m.info.config_digest = "a \"quoted\" digest";
   m.info.finished = true;
+  m.info.loss_scale = {.scale = 0.25, .good_steps = 3, .hysteresis = 2, .skipped = 7};
   m.world_size = 2;
   m.files = {{"model.safetensors", 4194304 + 164, 128, 0x12345678}};
   StoredTensor t;
@@ -58,8 +59,17 @@ TEST(Manifest, ComesBackAsItWas) {
   const Manifest m = parse_manifest(to_text(example()));
   EXPECT_EQ(to_text(m), to_text(example()));
   EXPECT_EQ(m.info.config_digest, "a \"quoted\" digest");
+  EXPECT_EQ(m.info.loss_scale, example().info.loss_scale);
   EXPECT_EQ(m.tensors[0].pieces[1].crc[0], 0xffffffffU);
   EXPECT_EQ(m.files[0].head_crc, 0x12345678U);
+}
+
+// Only fp16 runs have one.
+TEST(Manifest, NeedsNoLossScale) {
+  Manifest without = example();
+  without.info.loss_scale.reset();
+  EXPECT_FALSE(nlohmann::json::parse(to_text(without)).contains("loss_scale"));
+  EXPECT_FALSE(parse_manifest(to_text(without)).info.loss_scale.has_value());
 }
 
 TEST(Manifest, IsPlainJson) {
@@ -111,6 +121,11 @@ TEST(Manifest, NoticesContradictionsUnderARightChecksum) {
       {"\"00000004\",4,6]", "\"00000004\",3,6]"},
       {"[2,16,", "[2,9223372036854775807,"},
       {"\"files\":[", "\"file\":["},
+      {"\"scale\":0.25", "\"scale\":0"},
+      {"\"scale\":0.25", "\"scale\":\"1\""},
+      {"\"good_steps\":3", "\"good_steps\":-1"},
+      {"\"hysteresis\":2", "\"hysteresis\":0"},
+      {"\"skipped\":7", "\"other\":7"},
   };
   for (const auto& [from, to] : changes) {
     const std::string changed = with_digest(replaced(text, from, to));

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "yoke/error.hpp"
@@ -10,7 +12,9 @@ namespace yoke {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using Json = nlohmann::json;
 
 // Returns the keys that a config.json must have.
@@ -23,12 +27,12 @@ Json least() {
           {"vocab_size", 320}};
 }
 
-LlamaDims dims(const Json& json) {
+ModelDims dims(const Json& json) {
   return parse_hf_config(json.dump(), "d/config.json").dims;
 }
 
 TEST(HfConfig, HasTheDefaultsOfTransformers) {
-  const LlamaDims d = dims(least());
+  const ModelDims d = dims(least());
   EXPECT_EQ(d.dim, 64);
   EXPECT_EQ(d.layers, 3);
   EXPECT_EQ(d.heads, 8);
@@ -76,17 +80,31 @@ TEST(HfConfig, ReadsTheRotaryBaseOfBothGenerations) {
 
 TEST(HfConfig, RefusesEveryUnsupportedModelAndNamesTheKey) {
   const std::pair<Json, const char*> rows[] = {
-      {{{"model_type", "mistral"}}, "model_type = \"mistral\"; allowed: \"llama\""},
+      {{{"model_type", "mixtral"}}, "model_type = \"mixtral\"; allowed: \"gpt2\", \"llama\""},
       {{{"model_type", nullptr}}, "model_type = null"},
       {{{"architectures", {"LlamaForSequenceClassification"}}}, "architectures = [\"LlamaForSeq"},
       {{{"hidden_act", "gelu"}}, "hidden_act = \"gelu\""},
-      {{{"attention_bias", true}}, "attention_bias = true: biases"},
-      {{{"mlp_bias", true}}, "mlp_bias = true: biases"},
       {{{"attention_dropout", 0.1}}, "attention_dropout = 0.1"},
-      {{{"head_dim", 16}}, "head_dim = 16; allowed: hidden_size / num_attention_heads = 8"},
-      {{{"rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}}}, "rope_scaling = {"},
-      {{{"rope_scaling", {{"type", "linear"}}}}, "scaled rotary positions"},
-      {{{"rope_parameters", {{"rope_type", "yarn"}}}}, "rope_parameters = {"},
+      {{{"sliding_window", 16}}, "sliding_window = 16"},
+      {{{"attention_bias", 1}}, "attention_bias = 1; allowed: true, false"},
+      {{{"head_dim", 0}}, "head_dim = 0"},
+      {{{"rope_scaling", {{"rope_type", "longrope"}}}}, "rope_type \"longrope\" is not supported"},
+      {{{"rope_scaling", {{"type", "mrope"}}}}, "rope_type \"mrope\" is not supported"},
+      {{{"rope_scaling", {{"type", "linear"}}}}, "rope_scaling: factor is missing"},
+      {{{"rope_scaling", {{"type", "linear"}, {"factor", 0.5}}}},
+       "factor = 0.5; allowed: at least 1"},
+      {{{"rope_parameters", {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}}}},
+       "rope_parameters: high_freq_factor is missing"},
+      {{{"rope_parameters",
+         {{"rope_type", "llama3"},
+          {"factor", 8.0},
+          {"low_freq_factor", 4.0},
+          {"high_freq_factor", 1.0}}}},
+       "high_freq_factor = 1; allowed: above low_freq_factor = 4"},
+      {{{"rope_parameters", {{"full_attention", {{"rope_theta", 5.0}}}}}}, "differ between layers"},
+      {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}},
+        {"rope_parameters", {{"rope_type", "linear"}, {"factor", 4.0}}}},
+       "contradicts rope_scaling"},
       {{{"rope_parameters", {{"rope_theta", 5.0}}}, {"rope_theta", 6.0}}, "contradicts rope_theta"},
       {{{"rope_parameters", {{"partial_rotary_factor", 0.5}}}}, "partial_rotary_factor"},
       {{{"quantization_config", {{"bits", 4}}}}, "quantization_config"},
@@ -111,20 +129,167 @@ TEST(HfConfig, RefusesEveryUnsupportedModelAndNamesTheKey) {
   }
 }
 
-TEST(HfConfig, NamesEveryFaultAtOnce) {
-  Json json = least();
-  json.update({{"mlp_bias", true}, {"hidden_act", "relu"}, {"vocab_size", -1}});
+// Returns what is wrong with the file, one fault per line.
+std::string faults(const Json& json) {
   try {
     dims(json);
-    ADD_FAILURE();
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(),
-                AllOf(HasSubstr("mlp_bias"), HasSubstr("hidden_act"), HasSubstr("vocab_size")));
+    return e.what();
   }
+  return "nothing was thrown";
+}
+
+TEST(HfConfig, NamesEveryFaultAtOnce) {
+  Json json = least();
+  json.update({{"mlp_bias", 3}, {"hidden_act", "relu"}, {"vocab_size", -1}});
+  EXPECT_THAT(faults(json),
+              AllOf(HasSubstr("mlp_bias"), HasSubstr("hidden_act"), HasSubstr("vocab_size")));
+}
+
+// The keys of a family that Yoke does not know mean nothing here.
+TEST(HfConfig, NamesOnlyTheFamilyIfThatIsUnknown) {
+  const std::string text = faults({{"model_type", "mamba"}, {"hidden_act", "relu"}});
+  EXPECT_THAT(text, HasSubstr("model_type = \"mamba\""));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 0) << text;
+}
+
+// ---- Scaled rotary positions ----
+
+RopeScaling scaling(const Json& change) {
+  Json json = least();
+  json["max_position_embeddings"] = 4096;
+  json.update(change);
+  return dims(json).rope;
+}
+
+TEST(HfConfig, ReadsEveryScalingOfBothGenerations) {
+  using Kind = RopeScaling::Kind;
+  const RopeScaling linear = scaling({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}});
+  EXPECT_EQ(linear, (RopeScaling{Kind::kLinear, 2}));
+  EXPECT_EQ(linear, scaling({{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2}}}}));
+  EXPECT_EQ(scaling({{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.5}}}}),
+            (RopeScaling{Kind::kDynamic, 2.5, 4096}));
+  Json llama3 = {{"rope_type", "llama3"},
+                 {"factor", 32.0},
+                 {"low_freq_factor", 1.0},
+                 {"high_freq_factor", 4.0},
+                 {"original_max_position_embeddings", 1024}};
+  EXPECT_EQ(scaling({{"rope_scaling", llama3}}), (RopeScaling{Kind::kLlama3, 32, 1024, 1, 4}));
+  llama3.erase("original_max_position_embeddings");
+  EXPECT_EQ(scaling({{"rope_parameters", llama3}}).original_positions, 4096);
+  EXPECT_EQ(scaling({{"rope_parameters", llama3}, {"original_max_position_embeddings", 77}})
+                .original_positions,
+            77);
+}
+
+TEST(HfConfig, DerivesTheAttentionFactorOfYarn) {
+  Json yarn = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 1024}};
+  const RopeScaling plain = scaling({{"rope_scaling", yarn}});
+  EXPECT_EQ(plain.fast, 32);
+  EXPECT_EQ(plain.slow, 1);
+  EXPECT_DOUBLE_EQ(plain.attention_factor, 0.1 * std::log(4.0) + 1);
+  yarn["factor"] = nullptr;  // the ratio of the lengths
+  EXPECT_EQ(scaling({{"rope_scaling", yarn}}), plain);
+  yarn.update({{"mscale", 0.5}, {"mscale_all_dim", 2.0}, {"truncate", false}});
+  EXPECT_DOUBLE_EQ(scaling({{"rope_scaling", yarn}}).attention_factor,
+                   (0.05 * std::log(4.0) + 1) / (0.2 * std::log(4.0) + 1));
+  EXPECT_FALSE(scaling({{"rope_scaling", yarn}}).truncate);
+  yarn["attention_factor"] = 1.25;
+  EXPECT_EQ(scaling({{"rope_scaling", yarn}}).attention_factor, 1.25);
+}
+
+// A longer max_position_embeddings would change the angles, or the rows of a table.
+TEST(HfConfig, RaisesTheLengthOnlyWhereThatDoesNotChangeTheModel) {
+  const auto written = [](const Json& json) {
+    return Json::parse(hf_config_text(parse_hf_config(json.dump(), "d"), 8192));
+  };
+  Json json = least();
+  json["max_position_embeddings"] = 4096;
+  EXPECT_EQ(written(json)["max_position_embeddings"], 8192);
+  json["rope_parameters"] = {{"rope_type", "dynamic"}, {"factor", 2.0}, {"rope_theta", 5e5}};
+  EXPECT_EQ(written(json)["max_position_embeddings"], 4096);
+  EXPECT_EQ(written(json)["rope_scaling"], (Json{{"rope_type", "dynamic"}, {"factor", 2.0}}))
+      << "for transformers 4";
+  EXPECT_EQ(parse_hf_config(written(json).dump(), "d").dims.rope,
+            parse_hf_config(json.dump(), "d").dims.rope);
+  const Json gpt2 = {{"model_type", "gpt2"}, {"n_positions", 64}};
+  EXPECT_EQ(written(gpt2)["n_positions"], 64);
+  EXPECT_FALSE(written(gpt2).contains("max_position_embeddings"));
+}
+
+// ---- Families ----
+
+TEST(HfConfig, ReadsTheBiasesAndHeadsOfALlama) {
+  Json json = least();
+  json.update({{"attention_bias", true}, {"mlp_bias", true}, {"head_dim", 16}});
+  const ModelDims d = dims(json);
+  EXPECT_TRUE(d.qkv_bias && d.o_bias && d.mlp_bias);
+  EXPECT_EQ(d.q_dim(), 128);
+}
+
+TEST(HfConfig, ReadsTheWindowOfMistral) {
+  Json json = least();
+  json["model_type"] = "mistral";
+  EXPECT_EQ(dims(json).windows, std::vector<int64_t>(3, 4096)) << "the key is missing";
+  EXPECT_EQ(dims(json).kv_heads, 8);
+  json["sliding_window"] = nullptr;
+  EXPECT_THAT(dims(json).windows, IsEmpty());
+  json["sliding_window"] = 16;
+  EXPECT_EQ(dims(json).windows, std::vector<int64_t>(3, 16));
+}
+
+TEST(HfConfig, ReadsTheLayersOfQwenThatHaveAWindow) {
+  Json json = least();
+  json.update({{"model_type", "qwen2"}, {"num_key_value_heads", 2}, {"sliding_window", 16}});
+  EXPECT_TRUE(dims(json).qkv_bias);
+  EXPECT_FALSE(dims(json).o_bias);
+  EXPECT_EQ(dims(json).windows, std::vector<int64_t>(3, 0));
+  json.update({{"use_sliding_window", true}, {"max_window_layers", 1}});
+  EXPECT_EQ(dims(json).windows, (std::vector<int64_t>{0, 16, 16}));
+  json["max_window_layers"] = 0;
+  EXPECT_EQ(dims(json).windows, (std::vector<int64_t>{16, 16, 16}));
+  json["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(dims(json).windows, (std::vector<int64_t>{16, 0, 0}));
+  json["use_sliding_window"] = false;
+  EXPECT_THAT(faults(json), HasSubstr("use_sliding_window is false"));
+  json["layer_types"] = {"full_attention", "full_attention"};
+  EXPECT_THAT(faults(json), HasSubstr("a list of 3 strings"));
+  json["layer_types"] = {"full_attention", "full_attention", "linear_attention"};
+  EXPECT_THAT(faults(json), HasSubstr("allowed: a list of"));
+}
+
+TEST(HfConfig, ReadsTheNormsOfQwen3) {
+  Json json = least();
+  json.update({{"model_type", "qwen3"}, {"num_key_value_heads", 2}});
+  const ModelDims d = dims(json);
+  EXPECT_TRUE(d.qk_norm);
+  EXPECT_FALSE(d.qkv_bias);
+  EXPECT_EQ(d.head_size(), 128) << "the key is missing";
+}
+
+TEST(HfConfig, ReadsGpt2WithItsDefaults) {
+  const HfConfig config = parse_hf_config(R"({"model_type": "gpt2"})", "d");
+  const ModelDims& d = config.dims;
+  EXPECT_EQ(config.family, "gpt2");
+  EXPECT_EQ(d.dim, 768);
+  EXPECT_EQ(d.ffn_dim, 3072);
+  EXPECT_EQ(d.positions, 1024);
+  EXPECT_EQ(d.vocab, 50257);
+  EXPECT_TRUE(d.tied);
+  EXPECT_EQ(d.activation, Activation::kGeluTanh);
+  EXPECT_THAT(config.notes, ElementsAre(HasSubstr("resid_pdrop = 0.1")));
+  const Json no_dropout = {
+      {"model_type", "gpt2"}, {"embd_pdrop", 0}, {"resid_pdrop", 0}, {"attn_pdrop", 0}};
+  EXPECT_THAT(parse_hf_config(no_dropout.dump(), "d").notes, IsEmpty());
+  EXPECT_THAT(
+      faults({{"model_type", "gpt2"},
+              {"activation_function", "relu"},
+              {"scale_attn_by_inverse_layer_idx", true}}),
+      AllOf(HasSubstr("activation_function = \"relu\""), HasSubstr("differs between layers")));
 }
 
 TEST(HfConfig, WritesWhatItReads) {
-  const LlamaDims written{24, 2, 6, 2, 40, 50, true, 500, 1e-3};
+  const ModelDims written{24, 2, 6, 2, 40, 50, true, 500, 1e-3};
   const HfConfig read = parse_hf_config(hf_config_text(written, 128), "d");
   EXPECT_EQ(read.max_positions, 128);
   EXPECT_EQ(read.dims.dim, 24);

@@ -13,8 +13,10 @@
 
 #include "core/kernels/cpu_kernels.hpp"
 #include "core/kernels/fused_ops.hpp"
-#include "core/model/llama.hpp"
+#include "core/model/family.hpp"
+#include "core/model/model_dims.hpp"
 #include "core/model/torch_model.hpp"
+#include "tests/support/temp_folder.hpp"
 #include "tests/unit/model/neutral_driver.hpp"
 #include "yoke/text.hpp"
 
@@ -81,14 +83,39 @@ thread_local double CountedFlops::flops = 0;
 constexpr int64_t kVocab = 203;
 
 struct Shape {
+  std::string model = "llama";
   std::string blocks = "layer";
   int32_t dtype = YOKE_F32;
   bool tied = true;
   int64_t sequences = 3, seq_len = 64;
 };
 
+// Returns the config.json of a model other than "llama"; "" for that.
+std::string json_of(const std::string& model) {
+  const std::string rotary =
+      R"("hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 6,
+         "num_key_value_heads": 2, "intermediate_size": 256, "vocab_size": 203,
+         "tie_word_embeddings": true)";
+  if (model == "wide_heads") return R"({"model_type": "llama", "head_dim": 24, )" + rotary + "}";
+  if (model == "narrow_heads") return R"({"model_type": "llama", "head_dim": 8, )" + rotary + "}";
+  if (model == "biases")
+    return R"({"model_type": "llama", "attention_bias": true, "mlp_bias": true, )" + rotary + "}";
+  if (model == "qwen3") return R"({"model_type": "qwen3", "head_dim": 24, )" + rotary + "}";
+  if (model == "gpt2") {
+    return R"({"model_type": "gpt2", "n_embd": 96, "n_layer": 2, "n_head": 6, "vocab_size": 203,
+               "n_positions": 2048})";
+  }
+  return "";
+}
+
 ModelConfig config_of(const Shape& shape) {
+  static const testing::TempFolder folder;
   ModelConfig config;
+  config.blocks = shape.blocks;
+  if (const std::string json = json_of(shape.model); !json.empty()) {
+    config.config = folder.write(shape.model + ".json", json);
+    return config;
+  }
   config.dim = 96;
   config.layers = 2;
   config.heads = 6;
@@ -96,7 +123,6 @@ ModelConfig config_of(const Shape& shape) {
   config.ffn_dim = 256;
   config.vocab = kVocab;
   config.tied = shape.tied;
-  config.blocks = shape.blocks;
   return config;
 }
 
@@ -104,7 +130,7 @@ ModelConfig config_of(const Shape& shape) {
 class SmallLlama {
  public:
   explicit SmallLlama(const Shape& shape)
-      : host_(llama_family(config_of(shape))
+      : host_(builtin_family(config_of(shape))
                   .make_blocks({.options = {},
                                 .param_dtype = shape.dtype,
                                 .seq_len = shape.seq_len,
@@ -163,10 +189,14 @@ void for_each_block(const Shape& shape, const Compare& compare) {
 
 // ---- Activations ----
 
-class LlamaCosts : public ::testing::TestWithParam<std::string> {};
+class LlamaCosts : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  const std::string& model() const { return std::get<0>(GetParam()); }
+  const std::string& blocks() const { return std::get<1>(GetParam()); }
+};
 
 TEST_P(LlamaCosts, ABlockKeepsTheBytesThatItReports) {
-  const Shape shape{.blocks = GetParam()};
+  const Shape shape{.model = model(), .blocks = blocks()};
   for_each_block(shape, [&](const BlockRun& run) {
     const LiveBytes live;
     const at::Tensor output = run.forward();
@@ -178,8 +208,10 @@ TEST_P(LlamaCosts, ABlockKeepsTheBytesThatItReports) {
 
 // The sequence is so long that LibTorch computes the attention.
 TEST_P(LlamaCosts, ABlockRunsTheProductsThatItReports) {
-  const Shape shape{
-      .blocks = GetParam(), .sequences = 2, .seq_len = ops::fused::kLongestAttention + 8};
+  const Shape shape{.model = model(),
+                    .blocks = blocks(),
+                    .sequences = 2,
+                    .seq_len = ops::fused::kLongestAttention + 8};
   double sum = 0;
   for_each_block(shape, [&](const BlockRun& run) {
     const CountedFlops counted;
@@ -190,7 +222,11 @@ TEST_P(LlamaCosts, ABlockRunsTheProductsThatItReports) {
   EXPECT_GT(sum, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Blocks, LlamaCosts, ::testing::Values("layer", "half"));
+INSTANTIATE_TEST_SUITE_P(
+    Blocks,
+    LlamaCosts,
+    ::testing::Combine(::testing::Values("llama", "wide_heads", "biases", "qwen3", "gpt2"),
+                       ::testing::Values("layer", "half")));
 
 // ---- Passes ----
 
@@ -206,8 +242,8 @@ int64_t reported_peak(const YokeBlock& block, int32_t pass, int64_t sequences, i
 
 // Returns the bytes that attention takes on one thread while it runs.
 int64_t scratch_of_attention(const Shape& shape) {
-  const ModelConfig c = config_of(shape);
-  const AttentionShape sizes{shape.sequences, shape.seq_len, c.heads, c.kv_heads, c.dim / c.heads};
+  const ModelDims d = model_dims(config_of(shape));
+  const AttentionShape sizes{shape.sequences, shape.seq_len, d.heads, d.kv_heads, d.head_size()};
   return shape.dtype == YOKE_F64 ? 8 * cpu_kernels_of<double>().attention_scratch(sizes)
                                  : 4 * cpu_kernels_of<float>().attention_scratch(sizes);
 }
@@ -281,8 +317,12 @@ std::vector<Shape> shapes() {
     for (const int32_t dtype : {YOKE_F32, YOKE_F64, YOKE_BF16}) {
       for (const bool tied : {true, false}) {
         for (const int64_t seq_len : {int64_t{8}, int64_t{48}, int64_t{300}})
-          all.push_back({blocks, dtype, tied, seq_len == 8 ? 1 : 3, seq_len});
+          all.push_back({"llama", blocks, dtype, tied, seq_len == 8 ? 1 : 3, seq_len});
       }
+    }
+    for (const char* model : {"wide_heads", "narrow_heads", "biases"}) {
+      for (const int64_t seq_len : {int64_t{8}, int64_t{48}, int64_t{300}})
+        all.push_back({model, blocks, YOKE_F64, true, seq_len == 8 ? 1 : 3, seq_len});
     }
   }
   return all;
@@ -290,7 +330,8 @@ std::vector<Shape> shapes() {
 
 std::string name_of(const ::testing::TestParamInfo<Shape>& info) {
   const Shape& s = info.param;
-  return concat(s.blocks, "_", dtype_name(s.dtype), s.tied ? "_tied_" : "_untied_", s.seq_len);
+  return concat(
+      s.model, "_", s.blocks, "_", dtype_name(s.dtype), s.tied ? "_tied_" : "_untied_", s.seq_len);
 }
 
 INSTANTIATE_TEST_SUITE_P(Blocks, LlamaPasses, ::testing::ValuesIn(shapes()), name_of);

@@ -5,11 +5,11 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "core/model/torch_model.hpp"
 #include "tests/unit/model/neutral_driver.hpp"
+#include "tests/unit/model/plain_model.hpp"
 
 namespace yoke {
 namespace {
@@ -35,145 +35,23 @@ TorchModelHost make_host(const ModelConfig& config, int32_t dtype, uint64_t seed
       llama_family(config).make_blocks({.param_dtype = dtype}), dtype, seed, false);
 }
 
-// The complete model in elementary operators, with an explicit attention matrix and an explicit
-// softmax.
-class Oracle {
- public:
-  Oracle(const ModelConfig& config, std::map<std::string, at::Tensor> params)
-      : c_(config), p_(std::move(params)) {}
-
-  at::Tensor loss_sum(const at::Tensor& tokens,
-                      const at::Tensor& targets,
-                      const at::Tensor& positions) const {
-    at::Tensor x = at::embedding(at_("model.embed_tokens.weight"), tokens);
-    for (int64_t n = 0; n < c_.layers; ++n)
-      x = layer(x, positions, "model.layers." + std::to_string(n) + ".");
-    const std::string head =
-        c_.tied.value_or(false) ? "model.embed_tokens.weight" : "lm_head.weight";
-    const at::Tensor logits = at::matmul(norm(x, "model.norm.weight"), at_(head).t());
-    const at::Tensor valid = targets.ne(-100);
-    const at::Tensor nll =
-        -at::log_softmax(logits, -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
-    return (nll * valid).sum();
-  }
-
- private:
-  const at::Tensor& at_(const std::string& name) const { return p_.at(name); }
-
-  at::Tensor norm(const at::Tensor& x, const std::string& name) const {
-    return x * (x.pow(2).mean(-1, true) + 1e-5).rsqrt() * at_(name);
-  }
-
-  // Rotates the pairs (i, i + D/2) of x [B, S, heads, D] by position * theta^(-2i/D).
-  at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions) const {
-    const int64_t half = x.size(-1) / 2;
-    const at::Tensor f =
-        at::exp(at::arange(half, x.options()) * (-std::log(10000.0) / static_cast<double>(half)));
-    const at::Tensor angle = positions.to(x.scalar_type()).unsqueeze(-1).unsqueeze(-1) * f;
-    const at::Tensor a = x.slice(-1, 0, half), b = x.slice(-1, half, 2 * half);
-    return at::cat({a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()}, -1);
-  }
-
-  at::Tensor attention(const at::Tensor& x,
-                       const at::Tensor& positions,
-                       const std::string& prefix) const {
-    const int64_t b = x.size(0), s = x.size(1), d = c_.dim / c_.heads;
-    const auto project = [&](const char* name) {
-      return at::matmul(x, at_(prefix + name).t()).view({b, s, -1, d});
-    };
-    const at::Tensor q = rotate(project("q_proj.weight"), positions).transpose(1, 2);
-    const at::Tensor k = rotate(project("k_proj.weight"), positions)
-                             .transpose(1, 2)
-                             .repeat_interleave(c_.heads / c_.kv_heads, 1);
-    const at::Tensor v =
-        project("v_proj.weight").transpose(1, 2).repeat_interleave(c_.heads / c_.kv_heads, 1);
-    const at::Tensor hidden = at::ones({s, s}, x.options()).triu(1).to(at::kBool);
-    const at::Tensor scores =
-        (at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d)))
-            .masked_fill(hidden, -std::numeric_limits<double>::infinity());
-    const at::Tensor out =
-        at::matmul(at::softmax(scores, -1), v).transpose(1, 2).reshape({b, s, -1});
-    return at::matmul(out, at_(prefix + "o_proj.weight").t());
-  }
-
-  at::Tensor layer(const at::Tensor& x,
-                   const at::Tensor& positions,
-                   const std::string& prefix) const {
-    const at::Tensor h =
-        x + attention(norm(x, prefix + "input_layernorm.weight"), positions, prefix + "self_attn.");
-    const at::Tensor y = norm(h, prefix + "post_attention_layernorm.weight");
-    const at::Tensor gate = at::matmul(y, at_(prefix + "mlp.gate_proj.weight").t());
-    const at::Tensor up = at::matmul(y, at_(prefix + "mlp.up_proj.weight").t());
-    return h + at::matmul(gate * at::sigmoid(gate) * up, at_(prefix + "mlp.down_proj.weight").t());
-  }
-
-  ModelConfig c_;
-  std::map<std::string, at::Tensor> p_;
-};
-
-template <class T>
-struct Compared {
-  double loss, expected_loss;
-  double worst = 0;  // largest error of a gradient, relative to its largest element
-  std::string where;
-};
-
-// Runs one step through the callbacks of YokeModel, and the oracle in fp64 on the same values.
-template <class T>
-Compared<T> compare(const ModelConfig& config, TestBatch& batch) {
-  TorchModelHost host = make_host(config, kDtype<T>);
-  NeutralDriver<T> driver(host.model());
-  driver.bind_all();
-  Compared<T> out{};
-  out.loss = driver.step(batch.micro(), 0.5);
-
-  std::map<std::string, at::Tensor> params;
-  for (size_t i = 0; i < driver.params(); ++i) {
-    const YokeParameter& p = *host.summary().params[i];
-    const at::Tensor values = at::from_blob(driver.memory(i).data(),
-                                            at::IntArrayRef(p.shape, p.ndim),
-                                            at::CppTypeToScalarType<T>::value);
-    params[driver.name(i)] = values.to(at::kDouble, false, true).set_requires_grad(true);
-  }
-  const auto ids = [&](std::vector<int64_t>& v) {
-    return at::from_blob(v.data(), {batch.sequences(), batch.seq_len()}, at::kLong);
-  };
-  const at::Tensor loss =
-      Oracle(config, params).loss_sum(ids(batch.tokens), ids(batch.targets), ids(batch.positions));
-  out.expected_loss = loss.item<double>();
-  (loss * 0.5).backward();
-  for (size_t i = 0; i < driver.params(); ++i) {
-    const at::Tensor expected = params[driver.name(i)].grad();
-    const at::Tensor got =
-        at::from_blob(driver.grads[i].data(), expected.sizes(), at::CppTypeToScalarType<T>::value)
-            .to(at::kDouble);
-    const double error =
-        ((got - expected).abs().max() / expected.abs().max()).template item<double>();
-    if (error > out.worst) {
-      out.worst = error;
-      out.where = driver.name(i);
-    }
-  }
-  return out;
-}
-
 TEST(Llama, HasTheLossAndGradientsOfPlainAutogradInFp64) {
   TestBatch batch(3, 11, 50, 1);
-  const auto c = compare<double>(small(), batch);
+  const auto c = compare_with_plain<double>(small(), batch);
   EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
   EXPECT_LT(c.worst, 1e-12) << c.where;
 }
 
 TEST(Llama, HasTheLossAndGradientsOfPlainAutogradInFp32) {
   TestBatch batch(3, 11, 50, 1);
-  const auto c = compare<float>(small(), batch);
+  const auto c = compare_with_plain<float>(small(), batch);
   EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-6);
   EXPECT_LT(c.worst, 2e-5) << c.where;
 }
 
 TEST(Llama, AddsBothGradientsOfATiedHead) {
   TestBatch batch(2, 7, 50, 2);
-  const auto c = compare<double>(small(true), batch);
+  const auto c = compare_with_plain<double>(small(true), batch);
   EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
   EXPECT_LT(c.worst, 1e-12) << c.where;
 }
@@ -183,7 +61,7 @@ TEST(Llama, TakesItsAnglesFromThePositionsGiven) {
   TestBatch batch(2, 9, 50, 3);
   for (size_t i = 0; i < batch.positions.size(); ++i)
     batch.positions[i] = static_cast<int64_t>((i * 37) % 101);
-  const auto c = compare<double>(small(), batch);
+  const auto c = compare_with_plain<double>(small(), batch);
   EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
   EXPECT_LT(c.worst, 1e-12) << c.where;
 }
@@ -206,7 +84,7 @@ TEST(Llama, NoticesPositionsThatChangeInPlace) {
 TEST(Llama, LeavesOutIgnoredTargets) {
   TestBatch batch(2, 8, 50, 4);
   for (size_t i = 0; i < batch.targets.size(); i += 3) batch.targets[i] = -100;
-  const auto c = compare<double>(small(), batch);
+  const auto c = compare_with_plain<double>(small(), batch);
   EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
   EXPECT_LT(c.worst, 1e-12) << c.where;
 

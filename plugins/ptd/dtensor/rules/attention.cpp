@@ -26,12 +26,23 @@ int sequence_axis(const OpCall& call, const Placements& q) {
   return -1;
 }
 
+// Returns whether a mask is the same for all batches and heads.
+bool is_common(const Operand& mask) {
+  return mask.ndim() == 2;
+}
+
 // Throws if the sequence is cut and the call cannot be computed in tiles.
 void check_sequence(const OpCall& call, const Arguments& args, int axis) {
   if (axis < 0) return;
   const Operand &q = call.tensor(args.q), &k = call.tensor(args.k);
-  if (call.has_tensor(args.mask) || call.args[args.dropout].toDouble() != 0)
-    call.refuse("a mask or dropout is not possible while the sequence is cut");
+  if (call.args[args.dropout].toDouble() != 0)
+    call.refuse("dropout is not possible while the sequence is cut");
+  if (call.has_tensor(args.mask) &&
+      (!call.tensor(args.mask).plain || !is_common(call.tensor(args.mask)) ||
+       call.args[args.causal].toBool()))
+    call.refuse(
+        "while the sequence is cut, a mask must be a plain tensor [queries, keys] in the order of "
+        "the positions, and is_causal must be false");
   const bool head_tail = call.mesh.axis(axis).order == SequenceOrder::kHeadTail;
   const int64_t parts = call.mesh.size(axis) * (head_tail ? 2 : 1);
   if (q.sizes[kSequence] != k.sizes[kSequence] || q.sizes[kSequence] % parts != 0) {
@@ -46,6 +57,7 @@ void check_sequence(const OpCall& call, const Arguments& args, int axis) {
 Ways attention_ways(const OpCall& call, const Arguments& args, int axis, size_t results) {
   const Operand &q = call.tensor(args.q), &k = call.tensor(args.k);
   Ways ways;
+  const bool masked = call.has_tensor(args.mask);
   for (const Operand& o : call.operands) {
     const Placement& p = o.placements[axis];
     if (!p.is_shard() || p.blocks != 1 || p.dim > kSequence) continue;
@@ -55,12 +67,17 @@ Ways attention_ways(const OpCall& call, const Arguments& args, int axis, size_t 
                              q.sizes[kHeads] % call.mesh.size(axis) == 0))
       continue;
     if (p.dim == kSequence && sequence_axis(call, q.placements) != axis) continue;
-    if (call.has_tensor(args.mask)) continue;
-    ways.push_back(
-        {std::vector<Placement>(call.operands.size(), p), std::vector<Placement>(results, p)});
+    if (masked && !is_common(call.tensor(args.mask))) continue;
+    Way way{std::vector<Placement>(call.operands.size(), p), std::vector<Placement>(results, p)};
+    if (masked) way.in[call.first[args.mask]] = replicate();
+    ways.push_back(std::move(way));
   }
   ways.push_back(all_replicate(call, results));
   return ways;
+}
+
+at::Tensor mask_of(const c10::IValue& value) {
+  return value.isNone() ? at::Tensor() : value.toTensor();
 }
 
 std::optional<double> scale_of(const c10::IValue& value) {
@@ -80,7 +97,8 @@ Decision forward(const OpCall& call) {
   if (axis < 0) return decision;
   decision.kernel = [axis](Mesh& mesh, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 7);
-    const SequenceAttention attention{mesh, axis, args[4].toBool(), scale_of(args[6])};
+    const SequenceAttention attention{
+        mesh, axis, args[4].toBool(), scale_of(args[6]), mask_of(args[5])};
     const auto result =
         attention.forward(args[0].toTensor(), args[1].toTensor(), args[2].toTensor());
     torch::jit::push(stack, result.out, result.lse);
@@ -99,7 +117,8 @@ Decision backward(const OpCall& call) {
   if (axis < 0) return decision;
   decision.kernel = [axis](Mesh& mesh, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 10);
-    const SequenceAttention attention{mesh, axis, args[7].toBool(), scale_of(args[9])};
+    const SequenceAttention attention{
+        mesh, axis, args[7].toBool(), scale_of(args[9]), mask_of(args[8])};
     const auto grads = attention.backward(args[0].toTensor(),
                                           args[1].toTensor(),
                                           args[2].toTensor(),

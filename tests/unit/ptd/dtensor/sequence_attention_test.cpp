@@ -64,6 +64,18 @@ TEST(Tiles, HeadTailGivesAllRanksTheSameWork) {
   }
 }
 
+TEST(Positions, AreThoseThatTheRanksHave) {
+  for (const SequenceOrder order : {SequenceOrder::kPlain, SequenceOrder::kHeadTail}) {
+    for (int rank = 0; rank < 3; ++rank) {
+      std::vector<int64_t> got;
+      for (const Part& p : positions_of_rank(order, 4, rank, 3)) {
+        for (int64_t i = 0; i < p.count; ++i) got.push_back(p.begin + i);
+      }
+      EXPECT_EQ(got, positions(order, 4, rank, 3));
+    }
+  }
+}
+
 struct Case {
   int ranks;
   SequenceExchange exchange;
@@ -72,7 +84,13 @@ struct Case {
   int64_t kv_heads;
   at::ScalarType type;
   double bound;
+  int64_t window = 0;  // a query sees this many keys up to its own, by a mask; 0 = no mask
 };
+
+at::Tensor window_mask(int64_t n, int64_t window, at::ScalarType type) {
+  const at::Tensor seen = at::ones({n, n}, at::kBool).tril().triu(1 - window);
+  return at::zeros({n, n}, type).masked_fill(seen.logical_not(), -INFINITY);
+}
 
 class SequenceAttentionOn : public ::testing::TestWithParam<Case> {};
 
@@ -87,13 +105,22 @@ TEST_P(SequenceAttentionOn, ValuesAndGradientsAreThoseOfTheWholeSequence) {
         };
         const at::Tensor q = make(4, 1).requires_grad_(), k = make(c.kv_heads, 2).requires_grad_(),
                          v = make(c.kv_heads, 3).requires_grad_(), grad = make(4, 4);
+        at::Tensor mask;
+        if (c.window > 0) mask = window_mask(n, c.window, c.type);
         const at::Tensor expected =
-            at::scaled_dot_product_attention(q, k, v, {}, 0.0, c.causal, {}, c.kv_heads != 4);
+            at::scaled_dot_product_attention(q,
+                                             k,
+                                             v,
+                                             mask.defined() ? std::optional(mask) : std::nullopt,
+                                             0.0,
+                                             c.causal,
+                                             {},
+                                             c.kv_heads != 4);
         expected.backward(grad);
 
         const at::Tensor mine = at::tensor(positions(c.order, local, mesh.rank(0), c.ranks));
         const auto cut = [&](const at::Tensor& t) { return t.detach().index_select(2, mine); };
-        const SequenceAttention attention{mesh, 0, c.causal, std::nullopt};
+        const SequenceAttention attention{mesh, 0, c.causal, std::nullopt, mask};
         const auto result = attention.forward(cut(q), cut(k), cut(v));
         EXPECT_LE(difference(result.out, cut(expected)), c.bound);
         const auto grads = attention.backward(cut(grad), cut(q), cut(k), cut(v), result);
@@ -119,6 +146,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{2, kGather, kPlain, true, 1, at::kDouble, 1e-14},
                       Case{4, kRing, kHeadTail, false, 4, at::kDouble, 1e-14},
                       Case{2, kGather, kHeadTail, false, 2, at::kDouble, 1e-14},
+                      Case{2, kRing, kHeadTail, false, 2, at::kDouble, 1e-14, 5},
+                      Case{4, kRing, kHeadTail, false, 2, at::kDouble, 1e-14, 3},
+                      Case{4, kRing, kPlain, false, 4, at::kDouble, 1e-14, 3},
+                      Case{4, kGather, kHeadTail, false, 4, at::kDouble, 1e-14, 1},
+                      Case{2, kGather, kPlain, false, 2, at::kDouble, 1e-14, 12},
                       Case{4, kRing, kHeadTail, true, 2, at::kFloat, 5e-6},
                       Case{4, kRing, kHeadTail, true, 2, at::kBFloat16, 6e-2}));
 

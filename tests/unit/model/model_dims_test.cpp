@@ -1,9 +1,11 @@
-#include "core/model/llama_dims.hpp"
+#include "core/model/model_dims.hpp"
 
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
 
+#include "core/config/families.hpp"
+#include "core/model/hf_config.hpp"
 #include "tests/support/temp_folder.hpp"
 #include "yoke/error.hpp"
 
@@ -16,7 +18,7 @@ using Json = nlohmann::json;
 
 std::string refusal(const ModelConfig& config) {
   try {
-    llama_dims(config);
+    model_dims(config);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
     return e.what();
@@ -26,19 +28,19 @@ std::string refusal(const ModelConfig& config) {
 
 // ---- Dimensions from a preset or the run file ----
 
-TEST(LlamaDims, OverridesAPreset) {
+TEST(ModelDims, OverridesAPreset) {
   ModelConfig config;
   config.preset = "llama3-8b";
   config.layers = 2;
   config.tied = true;
-  const LlamaDims d = llama_dims(config);
+  const ModelDims d = model_dims(config);
   EXPECT_EQ(d.layers, 2);
   EXPECT_EQ(d.dim, 4096);
   EXPECT_EQ(d.rope_theta, 500000);
   EXPECT_TRUE(d.tied);
 }
 
-TEST(LlamaDims, NamesEveryFault) {
+TEST(ModelDims, NamesEveryFault) {
   ModelConfig config;
   config.preset = "huge";
   EXPECT_THAT(
@@ -85,14 +87,14 @@ struct Folder {
   }
 };
 
-TEST(LlamaDims, ComeFromTheFolder) {
+TEST(ModelDims, ComeFromTheFolder) {
   Folder folder;
   folder.config.layers = 3;
   folder.config.tied = false;
-  EXPECT_EQ(llama_dims(folder.config).ffn_dim, 96);
+  EXPECT_EQ(model_dims(folder.config).ffn_dim, 96);
 }
 
-TEST(LlamaDims, RefuseWhatContradictsTheFolderNamingBoth) {
+TEST(ModelDims, RefuseWhatContradictsTheFolderNamingBoth) {
   Folder folder;
   folder.config.layers = 4;
   folder.config.tied = true;
@@ -105,13 +107,62 @@ TEST(LlamaDims, RefuseWhatContradictsTheFolderNamingBoth) {
                     HasSubstr("model.norm_eps = 1e-05, but ")));
 }
 
-TEST(LlamaDims, RefuseAPresetBesideAFolder) {
+TEST(ModelDims, RefuseAPresetBesideAFolder) {
   Folder folder;
   folder.config.preset = "tiny";
   EXPECT_THAT(refusal(folder.config), HasSubstr("leave model.preset out"));
 }
 
-TEST(LlamaDims, NameTheFileOfDimensionsThatDoNotGoTogether) {
+TEST(ModelDims, ComeFromAConfigWithoutWeights) {
+  Folder folder;
+  std::swap(folder.config.config, folder.config.from);
+  EXPECT_EQ(model_dims(folder.config).ffn_dim, 96);
+  folder.config.config += "/config.json";
+  EXPECT_EQ(model_dims(folder.config).ffn_dim, 96);
+  folder.config.from = folder.temp.path().string();
+  EXPECT_THAT(refusal(folder.config), HasSubstr("leave model.config out"));
+}
+
+TEST(ModelDims, TakeTheFamilyFromTheFile) {
+  Folder folder;
+  EXPECT_EQ(model_family(folder.config), "llama");
+  Json json = least();
+  json["model_type"] = "mistral";
+  folder.temp.write("config.json", json.dump());
+  EXPECT_EQ(model_family(folder.config), "mistral");
+  EXPECT_EQ(model_family({}), "llama");
+  folder.config.family = "llama";
+  EXPECT_THAT(refusal(folder.config),
+              AllOf(HasSubstr("model.family = llama, but "), HasSubstr("model_type = mistral")));
+}
+
+// core/config must know the names, because the keys of [model] belong to the family.
+TEST(ModelDims, KnowTheFamiliesThatCoreConfigKnows) {
+  std::vector<std::string> names = hf_families();
+  names.emplace_back("auto");
+  EXPECT_THAT(names, ::testing::UnorderedElementsAreArray(kBuiltinFamilies));
+}
+
+TEST(ModelDims, NeedAFileForFamiliesWithoutPresets) {
+  ModelConfig config;
+  config.family = "gpt2";
+  config.preset = "tiny";
+  EXPECT_THAT(refusal(config),
+              AllOf(HasSubstr("model.family = \"gpt2\""), HasSubstr("model.config")));
+}
+
+TEST(ModelDims, AllowAnyEvenHeadDim) {
+  Folder folder;
+  Json json = least();
+  json.update({{"num_attention_heads", 6}, {"head_dim", 10}});
+  folder.temp.write("config.json", json.dump());
+  EXPECT_EQ(model_dims(folder.config).q_dim(), 60);
+  json["head_dim"] = 9;
+  folder.temp.write("config.json", json.dump());
+  EXPECT_THAT(refusal(folder.config), HasSubstr("head_dim = 9; allowed: an even number"));
+}
+
+TEST(ModelDims, NameTheFileOfDimensionsThatDoNotGoTogether) {
   Folder folder;
   Json json = least();
   json["num_key_value_heads"] = 3;

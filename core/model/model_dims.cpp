@@ -1,6 +1,7 @@
-#include "core/model/llama_dims.hpp"
+#include "core/model/model_dims.hpp"
 
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -13,8 +14,8 @@
 namespace yoke {
 namespace {
 
-const std::map<std::string, LlamaDims>& presets() {
-  static const std::map<std::string, LlamaDims> known{
+const std::map<std::string, ModelDims>& presets() {
+  static const std::map<std::string, ModelDims> known{
       {"tiny", {64, 12, 8, 4, 256, 1024}},
       {"novels", {192, 4, 6, 2, 512, 256}},  // vocabulary: bytes
       {"llama-14m", {128, 6, 8, 4, 512, 32000}},
@@ -25,7 +26,7 @@ const std::map<std::string, LlamaDims>& presets() {
   return known;
 }
 
-LlamaDims preset(const std::string& name, std::vector<std::string>& faults) {
+ModelDims preset(const std::string& name, std::vector<std::string>& faults) {
   if (name.empty()) return {};
   if (const auto it = presets().find(name); it != presets().end()) return it->second;
   std::string names;
@@ -40,23 +41,28 @@ LlamaDims preset(const std::string& name, std::vector<std::string>& faults) {
 
 // Appends a message to `faults` for dimensions that contradict each other. Every message begins
 // with `where`.
-void check_relations(const LlamaDims& d,
+void check_relations(const ModelDims& d,
                      const std::string& where,
                      std::vector<std::string>& faults) {
-  if (d.dim % d.heads != 0 || d.dim / d.heads % 2 != 0) {
+  const bool rotary = d.positions == 0;
+  const bool divides = d.head_dim > 0 || d.dim % d.heads == 0;
+  if (!divides || (rotary && d.head_size() % 2 != 0)) {
+    const std::string given = d.head_dim > 0
+                                  ? concat("head_dim = ", d.head_dim)
+                                  : concat("model.dim = ", d.dim, " with model.heads = ", d.heads);
     faults.push_back(concat(where,
-                            "model.dim = ",
-                            d.dim,
-                            " with model.heads = ",
-                            d.heads,
-                            "; allowed: dim an even multiple of heads (rotary positions pair the "
-                            "elements of a head)"));
+                            given,
+                            "; allowed: ",
+                            d.head_dim > 0 ? "an even number"
+                            : rotary       ? "dim an even multiple of heads"
+                                           : "dim a multiple of heads",
+                            rotary ? " (rotary positions pair the elements of a head)" : ""));
   }
   if (d.heads % d.kv_heads != 0) {
     faults.push_back(concat(
         where, "model.kv_heads = ", d.kv_heads, "; allowed: a divisor of model.heads = ", d.heads));
   }
-  if (!(d.rope_theta > 1)) {
+  if (rotary && !(d.rope_theta > 1)) {
     faults.push_back(concat(where, "model.rope_theta = ", d.rope_theta, "; allowed: above 1"));
   }
   if (!(d.norm_eps >= 0)) {
@@ -64,8 +70,8 @@ void check_relations(const LlamaDims& d,
   }
 }
 
-LlamaDims dims_of_preset(const ModelConfig& config, std::vector<std::string>& faults) {
-  LlamaDims d = preset(config.preset, faults);
+ModelDims dims_of_preset(const ModelConfig& config, std::vector<std::string>& faults) {
+  ModelDims d = preset(config.preset, faults);
   bool complete = faults.empty();
   const auto take = [&](const char* key, int64_t given, int64_t& dim) {
     if (given != 0) dim = given;
@@ -88,23 +94,45 @@ LlamaDims dims_of_preset(const ModelConfig& config, std::vector<std::string>& fa
   return d;
 }
 
-LlamaDims read_folder(const std::string& from) {
+// Where a config.json defines the model: the key that names it, and its value.
+struct ConfigSource {
+  const char* key;
+  const std::string& path;
+};
+std::optional<ConfigSource> source_of(const ModelConfig& config) {
+  if (!config.from.empty()) return ConfigSource{"model.from", config.from};
+  if (!config.config.empty()) return ConfigSource{"model.config", config.config};
+  return std::nullopt;
+}
+
+HfConfig read_source(const ConfigSource& source) {
   try {
-    return read_hf_config(from).dims;
+    return read_hf_config(source.path);
   } catch (const Error& e) {
-    throw Error(e.code(), concat("model.from = \"", from, "\": ", e.what()));
+    throw Error(e.code(), concat(source.key, " = \"", source.path, "\": ", e.what()));
   }
 }
 
-// The folder defines all dimensions. A dimension that the run file sets too must have the same
+// The file `hf` defines all dimensions. A dimension that the run file sets too must have the same
 // value.
-LlamaDims dims_of_folder(const ModelConfig& config, std::vector<std::string>& faults) {
-  const LlamaDims d = read_folder(config.from);
-  const std::string file = config.from + "/config.json";
+void check_overrides(const ModelConfig& config,
+                     const HfConfig& hf,
+                     std::vector<std::string>& faults) {
+  const ModelDims& d = hf.dims;
+  const std::string& file = hf.path;
+  if (!config.from.empty() && !config.config.empty()) {
+    faults.push_back(concat("model.config = \"",
+                            config.config,
+                            "\" with model.from: ",
+                            file,
+                            " defines the model; leave model.config out"));
+  }
   if (!config.preset.empty()) {
     faults.push_back(concat("model.preset = \"",
                             config.preset,
-                            "\" with model.from: ",
+                            "\" with ",
+                            source_of(config)->key,
+                            ": ",
                             file,
                             " defines the dimensions; leave model.preset out"));
   }
@@ -118,6 +146,7 @@ LlamaDims dims_of_folder(const ModelConfig& config, std::vector<std::string>& fa
   const auto compare_dim = [&](const char* key, const char* hf_key, int64_t given, int64_t stored) {
     compare(key, hf_key, given == 0 ? stored : given, stored);
   };
+  if (config.family != "auto") compare("family", "model_type", config.family, hf.family);
   compare_dim("dim", "hidden_size", config.dim, d.dim);
   compare_dim("layers", "num_hidden_layers", config.layers, d.layers);
   compare_dim("heads", "num_attention_heads", config.heads, d.heads);
@@ -127,16 +156,36 @@ LlamaDims dims_of_folder(const ModelConfig& config, std::vector<std::string>& fa
   compare("tied", "tie_word_embeddings", config.tied.value_or(d.tied), d.tied);
   compare("rope_theta", "rope_theta", config.rope_theta.value_or(d.rope_theta), d.rope_theta);
   compare("norm_eps", "rms_norm_eps", config.norm_eps.value_or(d.norm_eps), d.norm_eps);
-  return d;
 }
 
 }  // namespace
 
-LlamaDims llama_dims(const ModelConfig& config) {
+std::string model_family(const ModelConfig& config) {
+  if (config.family != "auto") return config.family;
+  const auto source = source_of(config);
+  return source ? read_source(*source).family : "llama";
+}
+
+ModelDims model_dims(const ModelConfig& config) {
   std::vector<std::string> faults;
-  const LlamaDims d =
-      config.from.empty() ? dims_of_preset(config, faults) : dims_of_folder(config, faults);
-  const std::string where = config.from.empty() ? "" : config.from + "/config.json: ";
+  const auto source = source_of(config);
+  if (!source && config.family != "auto" && config.family != "llama") {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat("model.family = \"",
+                       config.family,
+                       "\" needs a config.json; name it, or its folder, in model.config (random "
+                       "values) or model.from (weights)"));
+  }
+  ModelDims d;
+  std::string where;
+  if (source) {
+    const HfConfig hf = read_source(*source);
+    check_overrides(config, hf, faults);
+    d = hf.dims;
+    where = hf.path + ": ";
+  } else {
+    d = dims_of_preset(config, faults);
+  }
   if (faults.empty()) check_relations(d, where, faults);
   if (!faults.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults, "\n"));
   return d;

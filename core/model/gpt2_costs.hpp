@@ -1,0 +1,16 @@
+// What the blocks of a GPT-2 cost: activations and FLOPs. What their passes need while they run is
+// not known. Pure.
+#pragma once
+
+#include <vector>
+
+#include "core/model/model_dims.hpp"
+#include "yoke/model.hpp"
+
+namespace yoke {
+
+// Returns the costs of each block, in execution order. as_halves: each layer is two blocks,
+// attention and feed-forward.
+std::vector<BlockCosts> gpt2_costs(const ModelDims& d, const FamilyArgs& args, bool as_halves);
+
+}  // namespace yoke

@@ -1,0 +1,83 @@
+#include "core/model/modules.hpp"
+
+#include <algorithm>
+
+#include "core/checkpoint/hf_weights.hpp"
+#include "core/model/fp8_choice.hpp"
+
+namespace yoke {
+namespace {
+
+ops::Product fp8_product(const PrecisionConfig& precision) {
+  const std::string recipe = precision.fp8_recipe.value_or("tensorwise");
+  if (recipe == "rowwise") return ops::Product::kRowwise;
+  return recipe == "rowwise_gw_hp" ? ops::Product::kRowwiseGwHp : ops::Product::kTensorwise;
+}
+
+}  // namespace
+
+void add_layer(BlockList& list,
+               const std::string& prefix,
+               const LayerHalf& first,
+               const LayerHalf& second,
+               std::array<const char*, 2> names,
+               bool as_halves) {
+  if (as_halves) {
+    add_block(list, {prefix + names[0], first.module, first.forward}, prefix);
+    add_block(list, {prefix + names[1], second.module, second.forward}, prefix);
+    return;
+  }
+  const auto both = [=](const at::Tensor& x, const TorchInputs& in) {
+    return second.forward(first.forward(x, in), in);
+  };
+  add_block(
+      list, {prefix, std::make_shared<WholeLayer>(*first.module, *second.module), both}, prefix);
+}
+
+void choose_products(BlockList& list, const PrecisionConfig& precision) {
+  if (precision.product != "fp8") return;
+  std::vector<NamedMatrix> matrices;
+  std::vector<Linear*> layers;
+  for (size_t block = 0; block < list.blocks.size(); ++block) {
+    for (const auto& module : list.blocks[block].module->modules()) {
+      auto* const linear = dynamic_cast<Linear*>(module.get());
+      if (linear == nullptr) continue;
+      const auto named =
+          std::find_if(list.params[block].begin(), list.params[block].end(), [&](const auto& p) {
+            return p.second.is_same(linear->weight);
+          });
+      const std::string name = named->first.substr(0, named->first.rfind(".weight"));
+      matrices.push_back({name, linear->weight.size(0), linear->weight.size(1)});
+      layers.push_back(linear);
+    }
+  }
+  const std::vector<bool> chosen = choose_fp8(matrices, precision.fp8_skip);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (chosen[i]) layers[i]->product = fp8_product(precision);
+  }
+  // Rounding takes memory that the costs of the blocks do not count.
+  for (BlockCosts& costs : list.costs) costs.pass_bytes.clear();
+}
+
+void open_stored(BlockList& list,
+                 const std::string& folder,
+                 const std::string& embedding,
+                 bool tied,
+                 const std::string& optional_prefix) {
+  const std::string head = "lm_head.weight";
+  Shapes shapes;
+  for (const auto& of_block : list.params) {
+    for (const auto& [name, leaf] : of_block) {
+      const auto stored = list.stored_shapes.find(name);
+      shapes[name] = stored == list.stored_shapes.end() ? leaf.sizes().vec() : stored->second;
+    }
+  }
+  std::map<std::string, std::string> ties;
+  if (tied) {
+    shapes.erase(head);
+    ties = {{head, embedding}};
+  }
+  list.stored = open_weights(folder, shapes, ties, optional_prefix);
+}
+
+}  // namespace yoke

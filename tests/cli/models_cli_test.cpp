@@ -1,0 +1,157 @@
+// Models of Hugging Face as a new user meets them: which configurations start, and how the others
+// are refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/playground.hpp"
+
+namespace yoke::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kRunFile[] = R"(
+parallel_backend = "serial"
+run.dir = "runs/t"
+model.config = "config.json"
+data.path = "text.txt"
+data.seq_len = 32
+train.steps = 1
+train.global_batch = 2
+checkpoint.every = 1
+)";
+
+json rotary(const char* model_type, const char* architecture, const json& change) {
+  json config = {{"model_type", model_type},
+                 {"architectures", {architecture}},
+                 {"hidden_size", 32},
+                 {"num_hidden_layers", 1},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},
+                 {"intermediate_size", 48},
+                 {"vocab_size", 256},
+                 {"max_position_embeddings", 512},
+                 {"hidden_act", "silu"},
+                 {"rms_norm_eps", 1e-5},
+                 {"torch_dtype", "bfloat16"}};
+  config.update(change);
+  return config;
+}
+json llama(const json& change) {
+  return rotary("llama", "LlamaForCausalLM", change);
+}
+
+struct Row {
+  const char* name;
+  json config;
+};
+
+// The configurations that were tried as a new user would; only the first two started then.
+std::vector<Row> eleven() {
+  const json llama3 = {{"factor", 32.0},
+                       {"high_freq_factor", 4.0},
+                       {"low_freq_factor", 1.0},
+                       {"original_max_position_embeddings", 8192},
+                       {"rope_type", "llama3"}};
+  const json qwen = {{"use_sliding_window", false},
+                     {"sliding_window", 32768},
+                     {"max_window_layers", 28},
+                     {"rope_theta", 1000000.0},
+                     {"tie_word_embeddings", true},
+                     {"attention_dropout", 0.0}};
+  json qwen3 = qwen;
+  qwen3.update({{"head_dim", 16}, {"attention_bias", false}});
+  return {
+      {"llama_plain", llama({{"rope_theta", 10000.0}, {"rope_scaling", nullptr}})},
+      {"llama_tied", llama({{"tie_word_embeddings", true}})},
+      {"llama_3_2", llama({{"rope_scaling", llama3}, {"rope_theta", 500000.0}, {"head_dim", 8}})},
+      {"qwen2", rotary("qwen2", "Qwen2ForCausalLM", qwen)},
+      {"qwen3", rotary("qwen3", "Qwen3ForCausalLM", qwen3)},
+      {"mistral", rotary("mistral", "MistralForCausalLM", {{"sliding_window", 16}})},
+      {"mistral_without_window",
+       rotary("mistral", "MistralForCausalLM", {{"sliding_window", nullptr}})},
+      {"gpt2",
+       {{"model_type", "gpt2"},
+        {"architectures", {"GPT2LMHeadModel"}},
+        {"activation_function", "gelu_new"},
+        {"n_ctx", 512},
+        {"n_embd", 32},
+        {"n_head", 4},
+        {"n_layer", 1},
+        {"n_positions", 512},
+        {"attn_pdrop", 0.1},
+        {"embd_pdrop", 0.1},
+        {"resid_pdrop", 0.1},
+        {"vocab_size", 257}}},
+      {"llama_with_attention_bias", llama({{"attention_bias", true}})},
+      {"llama_with_head_dim", llama({{"head_dim", 32}})},
+      {"llama_with_linear_rope", llama({{"rope_scaling", {{"type", "linear"}, {"factor", 4.0}}}})}};
+}
+
+struct Models : ::testing::Test {
+  Models() { here.folder().write("run.toml", kRunFile); }
+  SubprocessResult train(const json& config, const std::vector<std::string>& args = {}) const {
+    here.folder().write("config.json", config.dump());
+    std::vector<std::string> all{"train", "run.toml"};
+    all.insert(all.end(), args.begin(), args.end());
+    return here.yoke(all);
+  }
+  Playground here;
+};
+
+TEST_F(Models, AllElevenConfigurationsStart) {
+  for (const Row& row : eleven()) {
+    SCOPED_TRACE(row.name);
+    const std::string dir = std::string("runs/") + row.name;
+    const SubprocessResult result = train(row.config, {"run.dir=" + dir});
+    ASSERT_TRUE(result.ending.ok()) << result.err << result.out;
+    const json written =
+        json::parse(read_file(here.folder() / (dir + "/checkpoints/step-00000001/config.json")));
+    EXPECT_EQ(written["model_type"], row.config["model_type"]);
+    EXPECT_EQ(written["architectures"], row.config["architectures"]);
+    const SubprocessResult text = here.yoke(
+        {"generate", dir + "/checkpoints/step-00000001", "--prompt", "a", "--tokens", "3"});
+    EXPECT_TRUE(text.ending.ok()) << text.err;
+  }
+}
+
+TEST_F(Models, ThatAreNotBuiltAreRefusedByNameInOneLine) {
+  const std::pair<json, const char*> rows[] = {
+      {{{"model_type", "gemma"}}, "model_type = \"gemma\"; allowed: \"gpt2\", \"llama\""},
+      {{{"model_type", "mamba"}, {"hidden_size", nullptr}}, "model_type = \"mamba\""},
+      {llama({{"rope_scaling", {{"type", "longrope"}}}}),
+       "rope_type \"longrope\" is not supported"},
+      {llama({{"hidden_act", "gelu"}}), "hidden_act = \"gelu\": other activations"},
+  };
+  for (const auto& [config, fragment] : rows) {
+    const SubprocessResult result = train(config);
+    EXPECT_EQ(result.ending.exit_code, 2);
+    EXPECT_THAT(result.err, AllOf(HasSubstr(fragment), Not(HasSubstr("problems"))));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+  }
+}
+
+TEST_F(Models, Gpt2SaysThatItTrainsWithoutDropout) {
+  const json config = eleven()[7].config;
+  const SubprocessResult result = train(config);
+  EXPECT_THAT(result.out + result.err, HasSubstr("trains without dropout"));
+  const SubprocessResult longer = train(config, {"data.seq_len=600", "run.dir=runs/longer"});
+  EXPECT_EQ(longer.ending.exit_code, 2);
+  EXPECT_THAT(longer.err, HasSubstr("data.seq_len = 600, but the model has a table of 512"));
+}
+
+TEST_F(Models, OfAnotherFamilyThanTheRunFileSaysAreRefused) {
+  const SubprocessResult result = train(eleven()[4].config, {"model.family=llama"});
+  EXPECT_EQ(result.ending.exit_code, 2);
+  EXPECT_THAT(result.err,
+              HasSubstr("model.family = llama, but config.json has model_type = qwen3"));
+}
+
+}  // namespace
+}  // namespace yoke::testing
