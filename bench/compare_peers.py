@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares Yoke with PyTorch's own strategies, Accelerate and DeepSpeed: same model, initial bits and data,
-interleaved.
+"""Compares Yoke with PyTorch's own strategies, Accelerate, DeepSpeed and Megatron Core: same model, initial bits and
+data, interleaved.
 
     bench/compare_peers.py --workload tiny --strategy fsdp --pairs 7
     bench/compare_peers.py --workload small400 --strategy zero3
@@ -50,6 +50,10 @@ STRATEGIES = {
     "zero1": (["deepspeed_stub.zero_stage=1"], "DeepSpeed"),
     "zero2": (["deepspeed_stub.zero_stage=2"], "DeepSpeed"),
     "zero3": (["deepspeed_stub.zero_stage=3"], "DeepSpeed"),
+    "megatron-ddp": (["train.decay=matrices"], "Megatron Core"),
+    "megatron-distopt_overlap": (["train.decay=matrices", "megatron_compat.use_distributed_optimizer=true",
+                                  "megatron_compat.overlap_grad_reduce=true",
+                                  "megatron_compat.overlap_param_gather=true"], "Megatron Core"),
 }
 
 RUN_FILE = """\
@@ -110,7 +114,7 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=45, help="steps of each run")
     parser.add_argument("--warmup", type=int, default=5, help="steps left out of the medians")
     parser.add_argument("--yoke", type=pathlib.Path, default=DEFAULT_YOKE)
-    parser.add_argument("--backend", help="default: deepspeed_stub for zero1 to zero3, accelerate_compat, else ptd")
+    parser.add_argument("--backend", help="default: the one that is named after the other program, else ptd")
     parser.add_argument("--yoke-args", nargs="*", default=[], metavar="KEY=VALUE", help="more overrides for yoke train")
     parser.add_argument("--data", type=pathlib.Path, help="a text; default: one from scripts/generate_text")
     parser.add_argument("--json-file", type=pathlib.Path, help="also write every pair's figures here")
@@ -120,8 +124,8 @@ def parse_arguments():
     if options.strategy == "single":
         options.ranks = 1
     if options.backend is None:
-        zero = options.strategy.startswith("zero")
-        options.backend = "deepspeed_stub" if zero else {"accelerate": "accelerate_compat"}.get(options.strategy, "ptd")
+        backends = {"zero": "deepspeed_stub", "accelerate": "accelerate_compat", "megatron": "megatron_compat"}
+        options.backend = next((b for s, b in backends.items() if options.strategy.startswith(s)), "ptd")
     return options
 
 

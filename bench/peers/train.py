@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate or DeepSpeed, on the CPU over Gloo.
+"""A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate, DeepSpeed or Megatron Core, on the CPU
+over Gloo.
 
-    train.py --strategy single|ddp|fsdp|tp|pp|accelerate|zero1|zero2|zero3 [--ranks N] --data TEXT --out metrics.jsonl [...]
+    train.py --strategy single|ddp|fsdp|tp|pp|accelerate|zero1|zero2|zero3|megatron [--ranks N] --data TEXT --out metrics.jsonl [...]
     yoke compare run.toml --external "ddp=python bench/peers/train.py --compare --strategy ddp"
     yoke compare run.toml --external "ddp=torchrun --nproc-per-node 2 bench/peers/train.py --compare --strategy ddp"
 
@@ -27,8 +28,18 @@ ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", required=True,
-                        choices=("single", "ddp", "fsdp", "tp", "pp", "accelerate", "zero1", "zero2", "zero3"))
-    parser.add_argument("--schedule", default="1f1b", help="for pp: a name of ptd.pp_schedule; one sequence a micro-batch")
+                        choices=("single", "ddp", "fsdp", "tp", "pp", "accelerate", "zero1", "zero2", "zero3",
+                                 "megatron"))
+    parser.add_argument("--schedule", default="1f1b", help="for pp: a name of ptd.pp_schedule; one sequence a "
+                        "micro-batch. For megatron: ddp, ddp_overlap, distopt or distopt_overlap")
+    megatron = parser.add_argument_group("only for megatron")
+    megatron.add_argument("--bucket-size", type=int, help="elements of a bucket")
+    megatron.add_argument("--accumulate", type=int, default=1, help="micro-batches of a rank")
+    megatron.add_argument("--instances", type=int, default=1, help="of the distributed optimizer")
+    megatron.add_argument("--average", action="store_true", help="divide by the ranks in the collective")
+    megatron.add_argument("--per-token", action="store_true", help="calculate_per_token_loss")
+    megatron.add_argument("--pad-token", type=int, help="targets with this id do not count")
+    megatron.add_argument("--recompute", choices=("uniform", "block"), help="full recomputation, 4 layers")
     parser.add_argument("--model", choices=("tiny", "small400", "llama-14m"), default="tiny")
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single")
     parser.add_argument("--data", help="a text; its bytes are the tokens")
@@ -244,6 +255,10 @@ def run_rank(options):
     part = (0, 1) if options.strategy in ("tp", "pp") else (rank, ranks)  # data rank, number of data ranks
     windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, *part)
     dtype = torch.float64 if options.dtype == "fp64" else torch.float32
+    if options.strategy == "megatron":
+        from megatron_peer import compute_on_cpu, train_megatron
+
+        compute_on_cpu(dtype)
     model = build(options.shape, options.seq_len, options.seed, dtype)
     if options.strategy.startswith("zero"):
         records = train_zero(model, windows, options)
@@ -252,6 +267,8 @@ def run_rank(options):
 
         records = train_pipeline(model, windows, options, CLIP,
                                  lambda parameters: torch.optim.AdamW(parameters, lr=options.lr, fused=True, **ADAMW))
+    elif options.strategy == "megatron":
+        records = train_megatron(model, windows, options, set_rate)
     elif options.strategy == "accelerate":
         records = train_accelerate(model, windows, options)
     else:

@@ -41,3 +41,10 @@ class Windows:
         begins = [(g % self.count) * self.seq_len for g in range(first, first + self.sequences)]
         rows = torch.stack([self.tokens[b : b + self.seq_len + 1] for b in begins])
         return rows[:, :-1], rows[:, 1:]
+
+    def held_out(self):
+        """Returns (tokens, targets) of all complete global batches of the held-out part."""
+        windows = (len(self.tokens) - 1) // self.seq_len
+        last = windows - (windows - self.count) % self.global_batch
+        rows = torch.stack([self.tokens[k * self.seq_len : (k + 1) * self.seq_len + 1] for k in range(self.count, last)])
+        return rows[:, :-1], rows[:, 1:]

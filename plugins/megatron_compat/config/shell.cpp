@@ -1,0 +1,394 @@
+// Scripts that start Megatron mostly assign variables and arrays and end with one long command.
+// Only that much of the language is understood. A value that needs more, such as $(nproc), is kept
+// as unknown and becomes a problem if the command uses it: a wrong guess would train another model
+// without a word. Running the script instead is no option, because it could do anything.
+#include "plugins/megatron_compat/config/shell.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <optional>
+
+#include "yoke/text.hpp"
+
+namespace yoke::megatron_compat {
+namespace {
+
+// A value of a variable or of a part of a word.
+struct Value {
+  std::vector<std::string> words;  // one, unless the variable is an array
+  bool is_array = false;
+  std::string unknown;  // why the value is unknown; "" = it is known
+};
+using Variables = std::map<std::string, Value, std::less<>>;
+
+bool is_name(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\r';
+}
+
+// A word as it is written, quotes included.
+struct Raw {
+  std::string text;
+  int line;
+};
+
+// ---- Commands ----
+
+// Splits a text into commands, and commands into words.
+class Splitter {
+ public:
+  explicit Splitter(std::string_view text) : text_(text) {}
+
+  std::vector<std::vector<Raw>> split() {
+    while (at_ < text_.size()) step();
+    end_command();
+    return std::move(commands_);
+  }
+
+ private:
+  char peek(size_t ahead = 0) const {
+    return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
+  }
+  void step() {
+    const char c = peek();
+    if (c == '\\' && (peek(1) == '\n' || (peek(1) == '\r' && peek(2) == '\n'))) {
+      at_ += peek(1) == '\n' ? 2 : 3;
+      ++line_;
+      end_word();
+    } else if (is_space(c)) {
+      ++at_;
+      end_word();
+    } else if (c == '#' && !in_word_) {
+      while (at_ < text_.size() && peek() != '\n') ++at_;
+    } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
+      end_command();
+      line_ += c == '\n' ? 1 : 0;
+      ++at_;
+    } else {
+      take_part();
+    }
+  }
+  // Takes a character, or everything up to the end of a quoted text, an array or an expansion.
+  void take_part() {
+    if (!in_word_) word_ = {"", line_};
+    in_word_ = true;
+    const char c = peek();
+    if (c == '\'' || c == '"') {
+      take_quoted(c);
+    } else if (c == '(') {
+      take_nested('(', ')');
+    } else if (c == '$' && (peek(1) == '(' || peek(1) == '{')) {
+      take();
+      take_nested(peek(), peek() == '(' ? ')' : '}');
+    } else {
+      if (c == '\\') take();
+      take();
+    }
+  }
+  void take() {
+    if (at_ >= text_.size()) return;
+    line_ += peek() == '\n' ? 1 : 0;
+    word_.text += text_[at_++];
+  }
+  void take_quoted(char quote) {
+    take();
+    while (at_ < text_.size() && peek() != quote) {
+      if (peek() == '\\' && quote == '"') take();
+      take();
+    }
+    take();
+  }
+  void take_nested(char open, char close) {
+    int depth = 0;
+    do {
+      const char c = peek();
+      if (c == '\'' || c == '"') {
+        take_quoted(c);
+        continue;
+      }
+      depth += c == open ? 1 : 0;
+      depth -= c == close ? 1 : 0;
+      take();
+    } while (depth > 0 && at_ < text_.size());
+  }
+  void end_word() {
+    if (in_word_) command_.push_back(std::move(word_));
+    in_word_ = false;
+  }
+  void end_command() {
+    end_word();
+    if (!command_.empty()) commands_.push_back(std::move(command_));
+    command_.clear();
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int line_ = 1;
+  Raw word_;
+  bool in_word_ = false;
+  std::vector<Raw> command_;
+  std::vector<std::vector<Raw>> commands_;
+};
+
+// ---- Expansion ----
+
+// Expands one word into any number of words, as bash does without globs.
+class Expander {
+ public:
+  explicit Expander(const Variables& variables) : variables_(variables) {}
+
+  std::vector<std::string> expand(std::string_view raw) {
+    for (size_t i = 0; i < raw.size();) i = part(raw, i, false);
+    finish();
+    return std::move(words_);
+  }
+  const std::string& unknown() const { return unknown_; }
+
+ private:
+  // Expands the part that begins at i, and returns where the next one begins.
+  size_t part(std::string_view raw, size_t i, bool quoted) {
+    const char c = raw[i];
+    if (c == '\'' && !quoted) {
+      const size_t end = std::min(raw.find('\'', i + 1), raw.size());
+      append(raw.substr(i + 1, end - i - 1));
+      return end + 1;
+    }
+    if (c == '"') {
+      started_ = true;
+      for (++i; i < raw.size() && raw[i] != '"';) i = part(raw, i, true);
+      return i + 1;
+    }
+    if (c == '\\' && i + 1 < raw.size()) {
+      const bool is_escape = !quoted || raw[i + 1] == '"' || raw[i + 1] == '\\' ||
+                             raw[i + 1] == '$' || raw[i + 1] == '`';
+      if (raw[i + 1] != '\n') append(raw.substr(is_escape ? i + 1 : i, is_escape ? 1 : 2));
+      return i + 2;
+    }
+    if (c == '`') return fail(raw.size(), "uses the output of a command (`...`)");
+    if (c == '$') return variable(raw, i, quoted);
+    append(raw.substr(i, 1));
+    return i + 1;
+  }
+  size_t variable(std::string_view raw, size_t i, bool quoted) {
+    const std::string_view rest = raw.substr(i + 1);
+    if (rest.starts_with("((")) return fail(raw.size(), "uses arithmetic ($((...)))");
+    if (rest.starts_with("(")) return fail(raw.size(), "uses the output of a command ($(...))");
+    if (rest.starts_with("{")) {
+      const size_t end = rest.find('}');
+      if (end == std::string_view::npos) return fail(raw.size(), "has a '${' without a '}'");
+      braced(rest.substr(1, end - 1), quoted);
+      return i + 2 + end;
+    }
+    size_t length = 0;
+    while (length < rest.size() && is_name(rest[length])) ++length;
+    if (length == 0) {
+      if (!rest.empty() && (rest[0] == '@' || rest[0] == '*' || rest[0] == '#'))
+        return fail(raw.size(), "uses the arguments of the script");
+      append("$");
+      return i + 1;
+    }
+    insert(rest.substr(0, length), std::nullopt, quoted);
+    return i + 1 + length;
+  }
+  // Expands "X", "X:-d", "X-d", "X[@]" or "X[*]", what is between braces.
+  void braced(std::string_view text, bool quoted) {
+    size_t length = 0;
+    while (length < text.size() && is_name(text[length])) ++length;
+    const std::string_view name = text.substr(0, length);
+    std::string_view rest = text.substr(length);
+    if (rest == "[@]" || rest == "[*]") rest = "";
+    if (name.empty()) {
+      fail(0, concat("uses ${", text, "}"));
+    } else if (rest.empty()) {
+      insert(name, std::nullopt, quoted);
+    } else if (rest.starts_with(":-") || rest.starts_with("-")) {
+      insert(name, rest.substr(rest.starts_with(":-") ? 2 : 1), quoted);
+    } else {
+      fail(0, concat("uses ${", text, "}"));
+    }
+  }
+  void insert(std::string_view name, std::optional<std::string_view> otherwise, bool quoted) {
+    const auto found = variables_.find(name);
+    const bool is_set = found != variables_.end() &&
+                        !(found->second.words.empty() && found->second.unknown.empty()) &&
+                        !(otherwise && found->second.words == std::vector<std::string>{""});
+    if (!is_set && otherwise) {
+      for (size_t i = 0; i < otherwise->size();) i = part(*otherwise, i, quoted);
+    } else if (found == variables_.end()) {
+      fail(0, concat("uses the variable ", name, ", which it does not set"));
+    } else if (!found->second.unknown.empty()) {
+      fail(0, concat("sets ", name, " to a value that ", found->second.unknown));
+    } else {
+      insert(found->second, quoted);
+    }
+  }
+  void insert(const Value& value, bool quoted) {
+    for (size_t w = 0; w < value.words.size(); ++w) {
+      if (w > 0) finish();
+      if (quoted) {
+        append(value.words[w]);
+      } else {
+        split(value.words[w]);
+      }
+    }
+  }
+  // Appends an unquoted text, which ends words at spaces.
+  void split(std::string_view text) {
+    for (const char c : text) {
+      if (is_space(c) || c == '\n') {
+        finish();
+      } else {
+        append(std::string_view(&c, 1));
+      }
+    }
+  }
+  void append(std::string_view text) {
+    started_ = true;
+    word_ += text;
+  }
+  void finish() {
+    if (started_) words_.push_back(std::move(word_));
+    word_.clear();
+    started_ = false;
+  }
+  size_t fail(size_t next, std::string why) {
+    if (unknown_.empty()) unknown_ = std::move(why);
+    return next;
+  }
+
+  const Variables& variables_;
+  std::vector<std::string> words_;
+  std::string word_, unknown_;
+  bool started_ = false;
+};
+
+// ---- Scripts ----
+
+constexpr std::array kOpening = {"if", "for", "while", "until", "case", "{"};
+constexpr std::array kClosing = {"fi", "done", "esac", "}"};
+constexpr std::array kLaunchers = {"torchrun", "python", "python3"};
+constexpr std::array kDeclaring = {"export", "declare", "local", "readonly"};
+
+template <class List>
+bool is_any(const List& list, std::string_view word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+// Returns the length of the name in "NAME=..." or "NAME+=...", 0 if the word is no assignment.
+size_t assigned_name(std::string_view word) {
+  size_t length = 0;
+  while (length < word.size() && is_name(word[length])) ++length;
+  if (length == 0 || std::isdigit(static_cast<unsigned char>(word[0])) != 0) return 0;
+  const std::string_view rest = word.substr(length);
+  return rest.starts_with("=") || rest.starts_with("+=") ? length : 0;
+}
+
+class Script {
+ public:
+  explicit Script(std::vector<ShellProblem>& problems) : problems_(problems) {}
+
+  std::vector<Word> read(std::string_view text) {
+    for (const std::vector<Raw>& command : Splitter(text).split()) run(command);
+    if (!has_command_)
+      problems_.push_back({1, "has no command that runs a Python script such as pretrain_gpt.py"});
+    return std::move(words_);
+  }
+
+ private:
+  void run(const std::vector<Raw>& command) {
+    const std::string& first = command[0].text;
+    if (is_any(kOpening, first)) ++depth_;
+    if (is_any(kClosing, first)) --depth_;
+    const bool declares = is_any(kDeclaring, first);
+    size_t i =
+        declares || is_any(kOpening, first) || first == "then" || first == "else" || first == "do"
+            ? 1
+            : 0;
+    for (; i < command.size() && assigned_name(command[i].text) > 0; ++i) assign(command[i]);
+    if (i < command.size() && !declares && is_launch(command, i)) launch(command, i);
+  }
+  static bool is_option(const Raw& word) { return word.text.starts_with("--"); }
+  static bool is_launch(const std::vector<Raw>& command, size_t first) {
+    return is_option(command[first]) || is_any(kLaunchers, command[first].text) ||
+           std::any_of(command.begin() + static_cast<int64_t>(first), command.end(), [](auto& w) {
+             return w.text.ends_with(".py") || w.text.ends_with(".py\"");
+           });
+  }
+  // A file of arguments alone may have several lines.
+  void launch(const std::vector<Raw>& command, size_t first) {
+    if (has_command_ && !(is_option(command[first]) && words_[0].text.starts_with("--"))) {
+      problems_.push_back({command[first].line, "has a second command with arguments"});
+      return;
+    }
+    has_command_ = true;
+    if (depth_ > 0)
+      problems_.push_back({command[first].line, "starts its training under a condition"});
+    for (size_t i = first; i < command.size(); ++i) {
+      const bool is_redirection = command[i].text.find_first_of("<>") != std::string::npos &&
+                                  command[i].text[0] != '"' && command[i].text[0] != '\'';
+      if (is_redirection) break;
+      Expander expander(variables_);
+      for (std::string& text : expander.expand(command[i].text))
+        words_.push_back({std::move(text), command[i].line});
+      if (!expander.unknown().empty()) problems_.push_back({command[i].line, expander.unknown()});
+    }
+  }
+  void assign(const Raw& word) {
+    const size_t length = assigned_name(word.text);
+    const std::string name = word.text.substr(0, length);
+    const bool appends = word.text[length] == '+';
+    const std::string_view raw = std::string_view(word.text).substr(length + (appends ? 2 : 1));
+    Value value = raw.starts_with("(") ? array(raw.substr(1, raw.size() - 2)) : scalar(raw);
+    if (depth_ > 0) value.unknown = "depends on a condition";
+    Value& old = variables_[name];
+    if (appends && old.unknown.empty() && value.unknown.empty()) {
+      if (value.is_array) {
+        value.words.insert(value.words.begin(), old.words.begin(), old.words.end());
+      } else if (!old.words.empty()) {
+        value.words[0] = old.words[0] + value.words[0];
+      }
+    } else if (appends && value.unknown.empty()) {
+      value.unknown = old.unknown;
+    }
+    old = std::move(value);
+  }
+  Value scalar(std::string_view raw) {
+    // The value of an assignment is not split at spaces, as if it were quoted.
+    Expander expander(variables_);
+    const std::vector<std::string> words = expander.expand(raw);
+    std::string joined;
+    for (const std::string& w : words) joined += (joined.empty() ? "" : " ") + w;
+    return {{joined}, false, expander.unknown()};
+  }
+  Value array(std::string_view raw) {
+    Value value;
+    value.is_array = true;
+    for (const std::vector<Raw>& line : Splitter(raw).split()) {
+      for (const Raw& word : line) {
+        Expander expander(variables_);
+        const std::vector<std::string> words = expander.expand(word.text);
+        value.words.insert(value.words.end(), words.begin(), words.end());
+        if (!expander.unknown().empty()) value.unknown = expander.unknown();
+      }
+    }
+    return value;
+  }
+
+  std::vector<ShellProblem>& problems_;
+  Variables variables_;
+  std::vector<Word> words_;
+  int depth_ = 0;
+  bool has_command_ = false;
+};
+
+}  // namespace
+
+std::vector<Word> read_shell(std::string_view text, std::vector<ShellProblem>& problems) {
+  return Script(problems).read(text);
+}
+
+}  // namespace yoke::megatron_compat

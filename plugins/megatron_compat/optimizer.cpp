@@ -1,0 +1,129 @@
+// A shard is contiguous, so an update needs few views: neighbours with the same weight decay are
+// one view, and padding between them belongs to it. Padding has zero values, gradients and moments,
+// which no update changes.
+#include "plugins/megatron_compat/optimizer.hpp"
+
+#include <ATen/ATen.h>
+
+namespace yoke::megatron_compat {
+namespace {
+
+constexpr int64_t kRow = 512;  // elements whose squares are summed in fp32
+
+// Returns the sum of squares of a matrix [rows, elements of a row].
+at::Tensor sum_of_rows(const at::Tensor& rows) {
+  const at::ScalarType wide = rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor norms =
+      at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, false, wide).to(at::kDouble);
+  return at::dot(norms, norms);
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const YokeOptimizer& config,
+                     const YokeModelSummary& model,
+                     const Layout& layout,
+                     const Parameters& parameters,
+                     const Gradients& gradients,
+                     int rank)
+    : config_(config), parameters_(parameters), gradients_(gradients), rank_(rank) {
+  if (config.kind == YOKE_ADAMW) {
+    kinds_ = {"exp_avg", "exp_avg_sq"};
+  } else if (config.momentum != 0) {
+    kinds_ = {"momentum"};
+  }
+  moments_.resize(kinds_.size());
+  for (const double decay : {config.weight_decay, 0.0})
+    groups_.push_back({decay, {}, {}, std::vector<std::vector<at::Tensor>>(kinds_.size())});
+  for (int64_t b = 0; b < static_cast<int64_t>(layout.buckets().size()); ++b) {
+    for (auto& of_kind : moments_) of_kind.push_back(at::zeros_like(parameters.master(b)));
+    add(model, layout, b);
+  }
+}
+
+void Optimizer::add(const YokeModelSummary& model, const Layout& layout, int64_t bucket) {
+  const Bucket shard = layout.shard(bucket, rank_);
+  const std::vector<Piece> pieces = layout.pieces(shard.begin, shard.size);
+  const auto decays = [&](size_t i) { return model.params[pieces[i].param]->decay != 0; };
+  for (size_t first = 0, last; first < pieces.size(); first = last + 1) {
+    for (last = first; last + 1 < pieces.size() && decays(last + 1) == decays(first);) ++last;
+    const int64_t begin = pieces[first].offset - shard.begin;
+    const int64_t count = pieces[last].offset + pieces[last].count - pieces[first].offset;
+    Group& group = groups_[decays(first) ? 0 : 1];
+    group.values.push_back(parameters_.master(bucket).narrow(0, begin, count));
+    group.grads.push_back(gradients_.shard(bucket).narrow(0, begin, count));
+    for (size_t k = 0; k < kinds_.size(); ++k)
+      group.moments[k].push_back(moments_[k][bucket].narrow(0, begin, count));
+  }
+}
+
+at::Tensor Optimizer::squared_norm() const {
+  // A shard that holds nothing but padding has no views.
+  const at::Tensor sum = at::zeros({}, gradients_.options().dtype(at::kDouble));
+  for (const Group& group : groups_) {
+    for (const at::Tensor& grad : group.grads) {
+      const int64_t body = grad.numel() / kRow * kRow;
+      if (body > 0) sum.add_(sum_of_rows(grad.narrow(0, 0, body).view({-1, kRow})));
+      if (body < grad.numel())
+        sum.add_(sum_of_rows(grad.narrow(0, body, grad.numel() - body).view({1, -1})));
+    }
+  }
+  return sum;
+}
+
+void Optimizer::update(int64_t step, double lr, double scale) {
+  last_step_ = step;
+  for (const Group& group : groups_) {
+    if (group.values.empty()) continue;
+    std::vector<at::Tensor> grads;
+    for (const at::Tensor& grad : group.grads)
+      grads.push_back(grad.to(group.values[0].scalar_type()));
+    if (scale < 1) at::_foreach_mul_(grads, scale);
+    if (config_.kind == YOKE_ADAMW) {
+      adamw(group, grads, lr);
+    } else {
+      sgd(group, grads, lr);
+    }
+  }
+  parameters_.publish();
+}
+
+void Optimizer::adamw(const Group& group, const std::vector<at::Tensor>& grads, double lr) const {
+  const at::Tensor step =
+      at::full({}, static_cast<double>(last_step_), group.values[0].options().dtype(at::kFloat));
+  at::_fused_adamw_(group.values,
+                    grads,
+                    group.moments[0],
+                    group.moments[1],
+                    {},
+                    std::vector<at::Tensor>(grads.size(), step),
+                    lr,
+                    config_.beta1,
+                    config_.beta2,
+                    group.weight_decay,
+                    config_.eps,
+                    /*amsgrad=*/false,
+                    /*maximize=*/false);
+}
+
+void Optimizer::sgd(const Group& group, const std::vector<at::Tensor>& grads, double lr) const {
+  for (size_t i = 0; i < grads.size(); ++i) {
+    const at::Tensor& values = group.values[i];
+    if (group.weight_decay != 0) values.mul_(1 - lr * group.weight_decay);
+    if (kinds_.empty()) {
+      values.add_(grads[i], -lr);
+    } else {
+      values.add_(group.moments[0][i].mul_(config_.momentum).add_(grads[i]), -lr);
+    }
+  }
+}
+
+int64_t Optimizer::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& of_kind : moments_) {
+    for (const at::Tensor& t : of_kind) bytes += static_cast<int64_t>(t.nbytes());
+  }
+  return bytes;
+}
+
+}  // namespace yoke::megatron_compat

@@ -1,0 +1,95 @@
+// Imports command lines of Megatron with the real program, and trains with the result.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cli/playground.hpp"
+
+namespace yoke {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::Playground;
+
+constexpr const char* kScript = R"(#!/bin/bash
+MODEL=(--num-layers 1 --hidden-size 32 --ffn-hidden-size 64 --num-attention-heads 2
+       --normalization RMSNorm --swiglu --disable-bias-linear --hidden-dropout 0
+       --attention-dropout 0 --position-embedding-type rope
+       --untie-embeddings-and-output-weights --vocab-size 256 --seq-length 16)
+torchrun --nproc_per_node ${GPUS:-2} pretrain_gpt.py ${MODEL[@]} \
+  --micro-batch-size 2 --global-batch-size 8 --train-iters 4 --lr 1e-3 \
+  --lr-decay-style cosine --lr-warmup-iters 1 --use-distributed-optimizer \
+  --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 4000 \
+  --num-workers 4 --data-path text_document --eval-iters 0
+)";
+
+TEST(MegatronImport, PrintsARunFileThatTrains) {
+  const Playground p;
+  p.folder().write("run.sh", kScript);
+  const SubprocessResult r = p.yoke({"config", "import", "run.sh", "data.path=text.txt"});
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  for (const char* line : {"# run.sh, as megatron_compat reads it; for 2 rank(s)\n",
+                           "\nparallel_backend = \"megatron_compat\" ",
+                           "\ndp_shards = 2 ",
+                           "\nmegatron_compat.overlap_grad_reduce = true ",
+                           "\nmodel.layers = 1 ",
+                           "\ntrain.betas = [0.9, 0.999] ",
+                           "# run.sh: --adam-beta2 = its default, 0.999\n",
+                           "\nlr_schedule.first_step = 0 ",
+                           "\ndata.path = \"text.txt\" ",
+                           "\n# run.sh:10: --num-workers = 4; no effect",
+                           "\n# run.sh:10: --data-path = text_document; set data.path"})
+    EXPECT_THAT(r.out, HasSubstr(line));
+  EXPECT_THAT(r.out, Not(HasSubstr("# refused")));
+  p.folder().write("imported.toml", r.out);
+  const SubprocessResult run =
+      p.yoke({"train", "imported.toml", "--virtual", "2", "megatron_compat.args_file=run.sh"});
+  EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;
+  EXPECT_THAT(run.out, HasSubstr("distributed optimizer, 1 instance(s) of 2 shard(s), "));
+
+  // A run that differs from the file is refused: by the backend, and where only the host knows the
+  // value, by the host.
+  const SubprocessResult other = p.yoke({"train",
+                                         "imported.toml",
+                                         "--virtual",
+                                         "2",
+                                         "megatron_compat.args_file=run.sh",
+                                         "train.clip=2",
+                                         "train.warmup=2"});
+  EXPECT_EQ(other.ending.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("it means train.clip = 1, but the run has 2"));
+  EXPECT_THAT(other.err, HasSubstr("means train.warmup = 1, but the run has train.warmup = 2"));
+}
+
+TEST(MegatronImport, TranslatesModelParallelismForPtd) {
+  const Playground p;
+  std::string script = kScript;
+  script.replace(
+      script.find("--num-workers 4"), 15, "--tensor-model-parallel-size 2 --sequence-parallel");
+  p.folder().write("tp.sh", script);
+  const SubprocessResult r = p.yoke({"config", "import", "tp.sh", "data.path=text.txt"});
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  EXPECT_THAT(r.out, HasSubstr("\nparallel_backend = \"ptd\" "));
+  EXPECT_THAT(r.out, HasSubstr("\ntp_degree = 2 "));
+  EXPECT_THAT(r.out, Not(HasSubstr("# refused")));
+  p.folder().write("imported.toml", r.out);
+  const SubprocessResult run = p.yoke({"train", "imported.toml", "--virtual", "2"});
+  EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;
+
+  const SubprocessResult refused = p.yoke(
+      {"train", "run.toml", "parallel_backend=megatron_compat", "megatron_compat.args_file=tp.sh"});
+  EXPECT_EQ(refused.ending.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("use parallel_backend = \"ptd\" with tp_degree = 2"));
+}
+
+TEST(MegatronImport, RefusesAScriptThatOnlyAShellCanRead) {
+  const Playground p;
+  p.folder().write("run.sh", "N=$(nproc)\npython pretrain_gpt.py --num-layers $N\n");
+  const SubprocessResult r = p.yoke({"config", "import", "run.sh"});
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err, HasSubstr("run.sh:2: a script that sets N to a value that uses the output"));
+  EXPECT_THAT(r.err, HasSubstr("bash run.sh' > args.txt"));
+}
+
+}  // namespace
+}  // namespace yoke

@@ -1,0 +1,74 @@
+// Tests the parity of megatron_compat, and the bytes that it moves in a step: one reduction of all
+// gradients, and with the distributed optimizer one gather of all parameters.
+#include "tests/ranks/parity_layouts.hpp"
+
+namespace yoke::testing {
+namespace {
+
+const Args kOverlap = {"megatron_compat.overlap_grad_reduce=true",
+                       "megatron_compat.ddp_bucket_size=4000"};
+
+Args with(Args args, const Args& more) {
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+// The distributed optimizer, with overlap of both directions.
+Args distributed(const Args& more) {
+  return with(with({"megatron_compat.use_distributed_optimizer=true",
+                    "megatron_compat.overlap_param_gather=true"},
+                   kOverlap),
+              more);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    MegatronCompat,
+    Parity,
+    ::testing::Values(
+        Layout{"single", "megatron_compat", {}},
+        Layout{"replicas_2", "megatron_compat", {"--virtual", "2"}, kTied, {"dp_replicate", 1, 1}},
+        Layout{"replicas_2_processes_overlap",
+               "megatron_compat",
+               with(kOverlap, {"--nproc", "2"}),
+               kBase,
+               {"dp_replicate", 1, 1}},
+        // Padding adds to the bytes.
+        Layout{"shards_2_processes",
+               "megatron_compat",
+               distributed({"--nproc", "2"}),
+               kBase,
+               {"dp_shard", 2, 2.1, 0, 0, true}},
+        Layout{"shards_2_without_overlap",
+               "megatron_compat",
+               {"--virtual", "2", "megatron_compat.use_distributed_optimizer=true"},
+               kMatrices,
+               {"dp_shard", 2, 2.1}},
+        Layout{"shards_3_uneven_tied",
+               "megatron_compat",
+               distributed({"--virtual", "3"}),
+               kDeepTied,
+               {"dp_shard", 2, 2.4, 0, 0, true}},
+        Layout{"shards_4_accumulation_2",
+               "megatron_compat",
+               distributed({"--virtual", "4", "train.micro_batch=1"}),
+               kBase,
+               {"dp_shard", 2, 2.1, 0, 0, true}},
+        Layout{"instances_2_of_2_shards_sgd",
+               "megatron_compat",
+               distributed(
+                   {"--virtual", "4", "megatron_compat.num_distributed_optimizer_instances=2"}),
+               kSgd,
+               {"dp_replicate", 0.5, 0.6, 0, 0, true}},
+        Layout{"recomputed",
+               "megatron_compat",
+               distributed({"--virtual",
+                            "2",
+                            "model.blocks=half",
+                            "megatron_compat.recompute_granularity=full",
+                            "megatron_compat.recompute_method=uniform",
+                            "megatron_compat.recompute_num_layers=1"}),
+               kBase,
+               {"dp_shard", 2, 2.1, 0, 0, true}}),
+    layout_name);
+
+}  // namespace
+}  // namespace yoke::testing

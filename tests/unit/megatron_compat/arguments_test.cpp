@@ -1,0 +1,165 @@
+// Compares the tables of arguments with a list of all arguments of Megatron's releases core 0.8.0
+// to 0.19.0 (arguments.tsv), and with plugins/megatron_compat/ARGUMENTS.md.
+#include "plugins/megatron_compat/config/arguments.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "yoke/text.hpp"
+
+namespace yoke::megatron_compat::testing {
+namespace {
+
+std::string read(const std::string& path) {
+  std::ifstream file(std::string(std::getenv("YOKE_SOURCE")) + "/" + path);
+  EXPECT_TRUE(file) << path;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+const char* name_of(Handling handling) {
+  switch (handling) {
+    case Handling::kHonoured:
+      return "honoured";
+    case Handling::kRun:
+    case Handling::kNote:
+      return "run";
+    case Handling::kNoEffect:
+      return "no_effect";
+    case Handling::kInert:
+      return "inert";
+    case Handling::kRefused:
+      break;
+  }
+  return "refused";
+}
+
+// Arguments of model parallelism and of FSDP, which this backend does not run, and of data and
+// rates that a run file cannot express. The list has the class that they would have.
+const std::map<std::string, Handling> kElsewhere = {
+    {"--tensor-model-parallel-size", Handling::kRun},
+    {"--pipeline-model-parallel-size", Handling::kRun},
+    {"--context-parallel-size", Handling::kRun},
+    {"--sequence-parallel", Handling::kRun},
+    {"--cp-comm-type", Handling::kInert},
+    {"--account-for-embedding-in-pipeline-split", Handling::kInert},
+    {"--account-for-loss-in-pipeline-split", Handling::kInert},
+    {"--microbatch-group-size-per-virtual-pipeline-stage", Handling::kInert},
+    {"--decoder-first-pipeline-num-layers", Handling::kInert},
+    {"--decoder-last-pipeline-num-layers", Handling::kInert},
+    {"--num-layers-per-virtual-pipeline-stage", Handling::kInert},
+    {"--num-virtual-stages-per-pipeline-rank", Handling::kInert},
+    {"--pipeline-model-parallel-layout", Handling::kInert},
+    {"--use-megatron-fsdp", Handling::kRefused},
+    {"--use-custom-fsdp", Handling::kRefused},
+    {"--use-torch-fsdp2", Handling::kRefused},
+    {"--data-parallel-sharding-strategy", Handling::kInert},
+    {"--outer-dp-sharding-strategy", Handling::kInert},
+    {"--torch-fsdp2-no-reshard-after-forward", Handling::kInert},
+    {"--yaml-cfg", Handling::kRefused},
+    {"--warmup", Handling::kRefused},
+    {"--eod-mask-loss", Handling::kRefused},
+    {"--decoupled-lr", Handling::kRefused},
+    {"--decoupled-min-lr", Handling::kRefused},
+};
+
+TEST(Arguments, AreThoseOfMegatronWithTheirClasses) {
+  std::istringstream lines(read("tests/unit/megatron_compat/arguments.tsv"));
+  std::set<std::string> listed;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t tab = line.find('\t');
+    const std::string name = line.substr(0, tab), handling = line.substr(tab + 1);
+    listed.insert(name);
+    const Argument* argument = find_argument(name);
+    ASSERT_NE(argument, nullptr) << name;
+    const auto elsewhere = kElsewhere.find(name);
+    EXPECT_STREQ(name_of(argument->handling),
+                 elsewhere == kElsewhere.end() ? handling.c_str() : name_of(elsewhere->second))
+        << name;
+  }
+  EXPECT_EQ(listed.size(), 899u);
+  for (const Argument& argument : arguments())
+    EXPECT_EQ(listed.count(std::string(argument.name)), 1u);
+}
+
+TEST(Arguments, AreListedOnceAndSayWhy) {
+  std::set<std::string> names;
+  for (const std::string& spelling : spellings())
+    EXPECT_TRUE(names.insert(spelling).second) << spelling;
+  for (const Argument& argument : arguments()) EXPECT_FALSE(argument.why.empty()) << argument.name;
+  for (const Alias& alias : aliases())
+    EXPECT_EQ(find_argument(alias.alias), find_argument(alias.name)) << alias.alias;
+}
+
+TEST(Values, AreComparedAsNumbersIfTheyAreNumbers) {
+  EXPECT_TRUE(accepts(*find_argument("--hidden-dropout"), "0.0"));
+  EXPECT_TRUE(accepts(*find_argument("--hidden-dropout"), "0"));
+  EXPECT_FALSE(accepts(*find_argument("--hidden-dropout"), "0.1"));
+  EXPECT_TRUE(accepts(*find_argument("--normalization"), "RMSNorm"));
+  EXPECT_FALSE(accepts(*find_argument("--normalization"), "rmsnorm"));
+  EXPECT_TRUE(accepts(*find_argument("--lr"), "3e-4"));
+  EXPECT_FALSE(accepts(*find_argument("--num-experts"), "8"));
+  EXPECT_TRUE(accepts(*find_argument("--expert-model-parallel-size"), "1"));
+}
+
+// ---- The document ----
+
+// Returns a table cell: code that has no Markdown in it.
+std::string code(std::string_view text) {
+  return text.empty() ? "" : concat("`", text, "`");
+}
+
+std::string choices(std::string_view accepted) {
+  std::string text;
+  for (size_t begin = 0; begin < accepted.size();) {
+    const size_t end = std::min(accepted.find('|', begin), accepted.size());
+    text += concat(text.empty() ? "" : ", ", code(accepted.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return text;
+}
+
+std::string rows(std::span<const Argument> table) {
+  std::string text = "| argument | accepted | here |\n|---|---|---|\n";
+  for (const Argument& a : table) {
+    const std::string accepted =
+        a.accepted.empty() && a.handling != Handling::kRefused ? "any" : choices(a.accepted);
+    text += concat("| `", a.name, "` | ", accepted.empty() ? "-" : accepted, " | ", a.why, " |\n");
+  }
+  return text;
+}
+
+std::string groups(std::span<const Group> table) {
+  std::string text = "| why | arguments |\n|---|---|\n";
+  for (const Group& group : table) {
+    text += concat("| ", group.why, " | ");
+    for (size_t i = 0; i < group.names.size(); ++i)
+      text += concat(i > 0 ? ", " : "", "`", group.names[i], "`");
+    text += " |\n";
+  }
+  return text;
+}
+
+TEST(Arguments, AreAllInTheDocument) {
+  const std::string document = read("plugins/megatron_compat/ARGUMENTS.md");
+  const std::string expected[] = {rows(honoured_arguments()),
+                                  rows(run_arguments()),
+                                  rows(refused_arguments()),
+                                  groups(no_effect_groups()),
+                                  groups(inert_groups())};
+  for (const std::string& part : expected)
+    EXPECT_NE(document.find(part), std::string::npos) << "the document must contain:\n" << part;
+  for (const Alias& alias : aliases())
+    EXPECT_NE(document.find(concat("| `", alias.alias, "` | `", alias.name, "` |")),
+              std::string::npos)
+        << alias.alias;
+}
+
+}  // namespace
+}  // namespace yoke::megatron_compat::testing
