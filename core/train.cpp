@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -16,6 +15,7 @@
 #include "core/run/learning_rate.hpp"
 #include "core/run/metrics_reporter.hpp"
 #include "core/run/run_verification.hpp"
+#include "core/run/skipped_steps.hpp"
 #include "core/run/stop.hpp"
 #include "core/run/trace.hpp"
 #include "yoke/text.hpp"
@@ -41,16 +41,6 @@ bool due(int64_t step, int64_t every) {
   return every > 0 && step % every == 0;
 }
 
-void require_finite(const YokeStepResult& r, int64_t step) {
-  if (std::isfinite(r.loss_sum) && !std::isinf(r.grad_norm)) return;
-  throw Error(YOKE_DATA_LOSS,
-              concat("step ", step, ": loss ", r.loss_sum / r.loss_weight) +
-                  concat(", grad_norm ", r.grad_norm, "; both must be finite: lower train.lr, ") +
-                  "or continue from an earlier checkpoint",
-              -1,
-              step);
-}
-
 // The training of one rank. Members are declared in the order in which connect(), wrap(), restore()
 // and loop() fill them, so that they are destroyed in reverse: the model before the context, the
 // context before the services.
@@ -70,7 +60,8 @@ class Training {
                     .micro_batch = job.plan->plan().micro_batch},
         samples_{job.data, job.samples},
         verification_(job, mesh_, world),
-        checkpoints_(job, place, world, log) {}
+        skipped_(run_, world.rank(), log),
+        checkpoints_(job, place, skipped_, world, log) {}
 
   void connect();
   void wrap();
@@ -99,6 +90,7 @@ class Training {
   RunVerification verification_;
   std::unique_ptr<TorchModelHost> host_;  // wrap: the model as structs of the contract
   std::optional<WrappedModel> model_;     // wrap: the model as wrapped by the backend
+  SkippedSteps skipped_;
   Checkpointing checkpoints_;
   std::optional<MetricsReporter> reporter_;  // restore
 };
@@ -146,13 +138,17 @@ int Training::loop() {
     const double lr = learning_rate(run_.train, run_.lr_schedule, step);
     verification_.before(step, *batch);
     const YokeStepResult result = run_step(*batch, step, lr, 0);  // the backend's step()
-    require_finite(result, step);
-    position_.advance(assignment_.global_batch());
-    trace.after(step);
-
-    reporter_->step(step, result, lr, batch->tokens());
+    const bool skipped = skipped_.after(step, result);
+    position_.advance(assignment_.global_batch(), skipped);
+    reporter_->count_step(batch->tokens());
+    if (!skipped) {
+      trace.after(step);
+      reporter_->step(step, result, lr, skipped_.total());
+    }
     verification_.after(step, result, *batch);
-    evaluate_and_save(step);
+    if (!skipped) evaluate_and_save(step);
+    // Saving and recording are not part of the speed of steps.
+    if (checkpoints_.saved(position_) || run_.record.facts) reporter_->restart_interval();
   }
 
   if (run_.checkpoint.every > 0) checkpoints_.save_unless_saved(*model_, position_);
@@ -165,8 +161,6 @@ void Training::evaluate_and_save(int64_t step) {
   if (due(step, run_.eval.every)) evaluate(step);
   if (due(step, run_.checkpoint.every) || verification_.records_state(step))
     checkpoints_.save(*model_, position_);
-  // Saving and recording are not part of the speed of steps.
-  if (checkpoints_.saved(position_) || run_.record.facts) reporter_->restart_interval();
 }
 
 void Training::disconnect() {
@@ -182,6 +176,7 @@ YokeStepResult Training::run_step(const Batch& batch, int64_t step, double lr, u
   args.step = step;
   args.lr = lr;
   args.flags = flags;
+  if (flags == 0) args.loss_scale = skipped_.loss_scale();
   const YokeStepResult result = call_backend(args);
   // The backend adds up the targets over all ranks. If its sum differs from the host's own count,
   // the backend skipped a micro-batch or reduced the loss wrongly.

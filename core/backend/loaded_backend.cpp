@@ -180,7 +180,10 @@ std::string remark_text(const PlanRemark& remark) {
 const YokeStepResult WrappedModel::kNoResult = {YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT),
                                                 std::numeric_limits<double>::quiet_NaN(),
                                                 std::numeric_limits<double>::quiet_NaN(),
-                                                std::numeric_limits<double>::quiet_NaN()};
+                                                std::numeric_limits<double>::quiet_NaN(),
+                                                0,
+                                                0,
+                                                0};
 
 WrappedModel::WrappedModel(std::shared_ptr<const BackendCalls> calls, const YokeWrapResult& result)
     : calls_(std::move(calls)),

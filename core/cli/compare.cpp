@@ -30,7 +30,8 @@
 #include "core/launch/environment.hpp"
 #include "core/metrics/metrics.hpp"
 #include "core/metrics/run_folder.hpp"
-#include "core/model/llama_dims.hpp"
+#include "core/model/hf_config.hpp"
+#include "core/model/model_dims.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -147,9 +148,12 @@ std::string external_json(const LoadedConfig& config, int64_t steps) {
   for (const auto& [key, entry] : origins.items()) run[key] = entry.at("value");
   run["train.steps"] = steps;
   run["data.path"] = std::filesystem::absolute(config.run.data.path).string();
-  if (config.run.model.family == "llama") {
-    const LlamaDims d = llama_dims(config.run.model);
-    run.update({{"model.dim", d.dim},
+  const std::vector<std::string> ours = hf_families();
+  const std::string family = model_family(config.run.model);
+  if (std::find(ours.begin(), ours.end(), family) != ours.end()) {
+    const ModelDims d = model_dims(config.run.model);
+    run.update({{"model.family", family},
+                {"model.dim", d.dim},
                 {"model.layers", d.layers},
                 {"model.heads", d.heads},
                 {"model.kv_heads", d.kv_heads},

@@ -130,6 +130,7 @@ std::vector<MachineFinding> examine() {
           check_cores(get),
           check_memory(),
           check_shared_memory(),
+          check_transport(),
           check_disk(std::filesystem::current_path().string()),
           check_open_files(),
           check_rendezvous_folder(),

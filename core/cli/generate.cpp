@@ -19,7 +19,7 @@ int generate_command(const std::vector<std::string>& args) {
         "S]\n\n"
         "  CHECKPOINT       folder of a checkpoint, e.g. runs/novels/checkpoints/step-00000300, "
         "or\n"
-        "                   of a Llama of Hugging Face whose tokens are bytes\n"
+        "                   of a model of Hugging Face whose tokens are bytes\n"
         "  --prompt TEXT    text to continue; default: a newline\n"
         "  --tokens N       number of tokens to add; default: 200\n"
         "  --temperature T  0 = always the most likely token; default: 0.8\n"

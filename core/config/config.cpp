@@ -15,6 +15,7 @@
 #include <set>
 
 #include "core/config/contradictions.hpp"
+#include "core/config/families.hpp"
 #include "core/config/layers.hpp"
 #include "core/config/options.hpp"
 #include "core/config/schema.hpp"
@@ -92,7 +93,8 @@ class Loader {
     }
     if (const Setting* family = chosen.winner("model.family")) {
       const Value value = value_of(*find_key("model.family"), *family);
-      own_model_ = value != Value{ModelConfig{}.family};
+      const auto* const name = std::get_if<std::string>(&value.data);
+      own_model_ = name != nullptr && !is_builtin_family(*name);
     }
     if (own_model_) sections_.push_back("model");
   }

@@ -4,6 +4,7 @@
 #include "core/config/contradictions.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 
 #include "core/config/lr_schedules.hpp"
@@ -61,14 +62,13 @@ void check_division(const ConfigView& view, Found& found, const char* whole, con
 void check_precision(const ConfigView& view, Found& found) {
   const PrecisionConfig& p = view.run.precision;
   if (!sound(view, {"precision.param", "precision.reduce"}) || !p.reduce) return;
-  const std::vector<std::string> rising{"bf16", "fp32", "fp64"};
-  const auto rank = [&](const std::string& dtype) {
-    return std::find(rising.begin(), rising.end(), dtype) - rising.begin();
-  };
-  if (rank(*p.reduce) >= rank(p.param)) return;
+  // bf16 has fewer digits than fp16, and fp16 a smaller range than bf16.
+  std::vector<std::string> allowed{"fp32", "fp64"};
+  if (p.param == "fp64") allowed = {"fp64"};
+  if (p.param == "bf16" || p.param == "fp16") allowed.insert(allowed.begin(), p.param);
+  if (std::find(allowed.begin(), allowed.end(), *p.reduce) != allowed.end()) return;
   found.push_back(view.cite("precision.reduce") + " is less precise than " +
-                  view.cite("precision.param") +
-                  "; allowed: " + join({rising.begin() + rank(p.param), rising.end()}));
+                  view.cite("precision.param") + "; allowed: " + join(allowed));
 }
 
 // Without fp8 products these keys have no effect.
@@ -82,6 +82,50 @@ void check_fp8(const ConfigView& view, Found& found) {
   };
   if (p.fp8_recipe) without_effect("precision.fp8_recipe");
   if (p.fp8_skip != PrecisionConfig().fp8_skip) without_effect("precision.fp8_skip");
+}
+
+bool is_changed(const ConfigView& view, const Key& key) {
+  return read_key(key, view.run) != read_key(key, RunConfig());
+}
+
+// Returns the key because of which a key of [loss_scale] has no effect; NULL if it has one.
+const char* reason_without_effect(const RunConfig& run, std::string_view key) {
+  if (run.precision.param != "fp16") return "precision.param";
+  if (run.loss_scale.fixed > 0) return key == "loss_scale.static" ? nullptr : "loss_scale.static";
+  const bool of_deepspeed = key == "loss_scale.hysteresis" || key == "loss_scale.min" ||
+                            key == "loss_scale.consecutive_hysteresis";
+  return of_deepspeed && run.loss_scale.rule != "deepspeed" ? "loss_scale.rule" : nullptr;
+}
+
+// Only fp16 has so small a range that the loss must be scaled, and a static scale never changes.
+void check_loss_scale(const ConfigView& view, Found& found) {
+  if (!sound(view, {"precision.param", "loss_scale.static"})) return;
+  const bool scales = view.run.precision.param == "fp16";
+  const LossScaleConfig& scale = view.run.loss_scale;
+  for (const Key& key : schema()) {
+    if (!key.name.starts_with("loss_scale.") || !is_changed(view, key)) continue;
+    const char* with = reason_without_effect(view.run, key.name);
+    if (with == nullptr) continue;
+    found.push_back(
+        view.cite(std::string(key.name)) + " has no effect with " + view.cite(with) +
+        (scales ? "; remove one of them" : "; set precision.param = \"fp16\", or remove it"));
+  }
+  if (!scales || scale.fixed > 0 || scale.rule != "deepspeed" ||
+      !sound(view, {"loss_scale.min", "loss_scale.initial_power"}))
+    return;
+  if (std::ldexp(1, static_cast<int>(scale.initial_power)) >= scale.min) return;
+  found.push_back(view.cite("loss_scale.min") + " is above the initial scale, 2 to the power of " +
+                  view.cite("loss_scale.initial_power"));
+}
+
+// fp8 products are made for tensors with the range of bf16.
+void check_fp16_products(const ConfigView& view, Found& found) {
+  if (!sound(view, {"precision.param", "precision.product"})) return;
+  const PrecisionConfig& p = view.run.precision;
+  if (p.param != "fp16" || p.product != "fp8") return;
+  found.push_back(view.cite("precision.product") + " is not supported with " +
+                  view.cite("precision.param") + "; set precision.param = \"bf16\", which needs " +
+                  "no loss scale, or precision.product = \"param\"");
 }
 
 void check_evaluation(const ConfigView& view, Found& found) {
@@ -101,17 +145,13 @@ void check_profile(const ConfigView& view, Found& found) {
   }
 }
 
-bool is_changed(const ConfigView& view, const Key& key) {
-  return read_key(key, view.run) != read_key(key, RunConfig());
-}
-
 // A key that the schedule does not read would be ignored, which is rarely what the user wanted.
 void check_schedule(const ConfigView& view, Found& found) {
   if (!sound(view, {"train.schedule"})) return;
-  const std::vector<std::string_view>& read = find_lr_schedule(view.run.train.lr_schedule)->keys;
+  const LrSchedule& schedule = *find_lr_schedule(view.run.train.lr_schedule);
   for (const Key& key : schema()) {
-    const bool is_read = std::find(read.begin(), read.end(), key.name) != read.end();
-    if (!key.name.starts_with("lr_schedule.") || is_read || !is_changed(view, key)) continue;
+    const bool is_detail = key.name.starts_with("lr_schedule.");
+    if (!is_detail || schedule.reads(key.name) || !is_changed(view, key)) continue;
     found.push_back(view.cite(std::string(key.name)) + " has no effect with " +
                     view.cite("train.schedule") + "; remove it, or choose another schedule");
   }
@@ -144,6 +184,8 @@ std::vector<std::string> contradictions(const ConfigView& view) {
   check_evaluation(view, found);
   check_precision(view, found);
   check_fp8(view, found);
+  check_fp16_products(view, found);
+  check_loss_scale(view, found);
   check_profile(view, found);
   check_schedule(view, found);
   check_steps(view, found);

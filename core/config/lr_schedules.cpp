@@ -9,34 +9,26 @@ namespace yoke {
 std::span<const LrSchedule> lr_schedules() {
   static const std::vector<LrSchedule> all{
       {"constant", {"lr_schedule.first_step", "lr_schedule.start_factor"}},
-      {"linear",
-       {"train.min_lr_factor",
-        "lr_schedule.first_step",
-        "lr_schedule.start_factor",
-        "lr_schedule.total_steps"}},
+      {"linear", {"lr_schedule.first_step", "lr_schedule.start_factor", "lr_schedule.total_steps"}},
       {"cosine",
-       {"train.min_lr_factor",
-        "lr_schedule.first_step",
+       {"lr_schedule.first_step",
         "lr_schedule.start_factor",
         "lr_schedule.total_steps",
         "lr_schedule.cycles"}},
       {"cosine_restarts",
-       {"train.min_lr_factor",
-        "lr_schedule.first_step",
+       {"lr_schedule.first_step",
         "lr_schedule.start_factor",
         "lr_schedule.total_steps",
         "lr_schedule.cycles"}},
       {"polynomial",
-       {"train.min_lr_factor",
-        "lr_schedule.first_step",
+       {"lr_schedule.first_step",
         "lr_schedule.start_factor",
         "lr_schedule.total_steps",
         "lr_schedule.power"}},
       {"inverse_sqrt",
        {"lr_schedule.first_step", "lr_schedule.start_factor", "lr_schedule.timescale"}},
       {"wsd",
-       {"train.min_lr_factor",
-        "lr_schedule.first_step",
+       {"lr_schedule.first_step",
         "lr_schedule.start_factor",
         "lr_schedule.total_steps",
         "lr_schedule.decay_steps",
@@ -45,10 +37,7 @@ std::span<const LrSchedule> lr_schedules() {
       {"WarmupDecayLR",
        {"lr_schedule.start_factor", "lr_schedule.warmup_shape", "lr_schedule.total_steps"}},
       {"WarmupCosineLR",
-       {"train.min_lr_factor",
-        "lr_schedule.start_factor",
-        "lr_schedule.warmup_shape",
-        "lr_schedule.total_steps"}},
+       {"lr_schedule.start_factor", "lr_schedule.warmup_shape", "lr_schedule.total_steps"}},
       {"OneCycle",
        {"lr_schedule.start_factor",
         "lr_schedule.rise_steps",
@@ -61,6 +50,10 @@ std::span<const LrSchedule> lr_schedules() {
        {"lr_schedule.range_steps", "lr_schedule.range_rate", "lr_schedule.staircase"}},
   };
   return all;
+}
+
+bool LrSchedule::reads(std::string_view key) const {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
 const LrSchedule* find_lr_schedule(std::string_view name) {
@@ -125,7 +118,7 @@ std::vector<Key> lr_schedule_keys() {
       {"lr_schedule.decay_shape",
        FIELD(lr_schedule.decay_shape),
        kAny,
-       "linear|cosine|sqrt",
+       "linear|cosine|sqrt|exponential",
        0,
        "wsd: shape of the decay"},
       {"lr_schedule.rise_steps",

@@ -10,9 +10,10 @@ namespace yoke {
 
 struct LrSchedule {
   std::string_view name;  // value of train.schedule
-  // Keys besides train.lr and train.warmup that change the rate. Every key of the table
-  // [lr_schedule] that is not among them has no effect.
+  // Names of the keys of the table [lr_schedule] that have an effect.
   std::vector<std::string_view> keys;
+
+  bool reads(std::string_view key) const;
 };
 
 std::span<const LrSchedule> lr_schedules();

@@ -17,8 +17,11 @@ constexpr Planned kPlanned[] = {
     {"precision.param",
      "fp8",
      "only products can be in fp8; set precision.product = \"fp8\" and precision.param = \"bf16\"",
-     "allowed: fp64, fp32, bf16"},
-    {"precision.reduce", "fp8", "fp8 is not implemented yet", "allowed: fp64, fp32, bf16"},
+     "allowed: fp64, fp32, bf16, fp16"},
+    {"precision.reduce",
+     "fp8",
+     "gradients cannot be reduced in fp8",
+     "allowed: fp64, fp32, bf16, fp16"},
 };
 
 bool refuses(const Planned& row, const Value& value) {

@@ -44,9 +44,12 @@ struct Degrees {
 };
 
 struct ModelConfig {
-  std::string family = "llama";  // "llama", or a family that the user's own worker registers
-  std::string preset;            // "" = use the dimensions below
-  std::string from;              // folder with the weights and config.json; "" = random weights
+  // auto = that of `from` or `config`, else llama; a family of Yoke, or one that the user's own
+  // worker registers.
+  std::string family = "auto";
+  std::string preset;  // "" = use the dimensions below
+  std::string from;    // folder with the weights and config.json; "" = random weights
+  std::string config;  // config.json, or its folder, of a model with random weights; "" = none
   // 0 = take the dimension from the preset or the folder.
   int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, ffn_dim = 0, vocab = 0;
   std::optional<bool> tied;
@@ -80,6 +83,9 @@ struct TrainConfig {
   double weight_decay = 0.1;
   std::string decay = "all";  // all | matrices
   double clip = 1.0;          // 0 = off
+  // Steps in a row that may be skipped because gradients are not finite; unset = 100 with a loss
+  // scale, 0 without one.
+  std::optional<int64_t> max_skipped;
 };
 
 // Details of the learning-rate schedule; see core/run/learning_rate.hpp. Each schedule reads only
@@ -93,7 +99,7 @@ struct LrScheduleConfig {
   double power = 1;
   std::optional<int64_t> timescale{};    // steps
   std::optional<int64_t> decay_steps{};  // unset = a fifth of the steps
-  std::string decay_shape = "linear";    // linear | cosine | sqrt
+  std::string decay_shape = "linear";    // linear | cosine | sqrt | exponential
   int64_t rise_steps = 2000;
   std::optional<int64_t> fall_steps{};  // unset = rise_steps
   int64_t rise_stairs = 0;
@@ -111,11 +117,22 @@ struct EvalConfig {
 };
 
 struct PrecisionConfig {
-  std::string param = "fp32";         // fp64 | fp32 | bf16
+  std::string param = "fp32";         // fp64 | fp32 | bf16 | fp16
   std::optional<std::string> reduce;  // at least as precise as param; unset = the backend chooses
   std::string product = "param";      // param | fp8
   std::optional<std::string> fp8_recipe;         // tensorwise | rowwise | rowwise_gw_hp
   std::vector<std::string> fp8_skip{"lm_head"};  // matrices that keep plain products
+};
+
+// The factor of the loss in fp16 runs; see core/run/loss_scaler.hpp.
+struct LossScaleConfig {
+  double fixed = 0;                // key loss_scale.static; 0 = dynamic
+  std::string rule = "deepspeed";  // deepspeed | grad_scaler
+  int64_t initial_power = 16;
+  int64_t window = 1000;  // steps
+  int64_t hysteresis = 2;
+  bool consecutive_hysteresis = false;
+  double min = 1;  // 0 = none
 };
 
 struct CheckpointConfig {
@@ -144,8 +161,9 @@ struct RecordConfig {
 };
 
 struct CommConfig {
-  std::string check = "step";  // off | step | full
-  double timeout = 60;         // seconds
+  std::string check = "step";      // off | step | full
+  double timeout = 60;             // seconds
+  std::string transport = "auto";  // auto | gloo | shm
 };
 
 struct LaunchConfig {
@@ -180,6 +198,7 @@ struct RunConfig {
   LrScheduleConfig lr_schedule;
   EvalConfig eval;
   PrecisionConfig precision;
+  LossScaleConfig loss_scale;
   CheckpointConfig checkpoint;
   MetricsConfig metrics;
   ProfileConfig profile;

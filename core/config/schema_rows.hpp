@@ -1,4 +1,5 @@
-// What the files that list the keys (schema.cpp, schema_training.cpp, lr_schedules.cpp) have in common.
+// What the files that list the keys (schema.cpp, schema_training.cpp, lr_schedules.cpp) have in
+// common.
 #pragma once
 
 #include <vector>

@@ -78,8 +78,11 @@ std::string log_line(const StepMetrics& m, bool colour) {
       .add(kYellow,
            std::isnan(m.grad_norm) ? "grad_norm:      -"
                                    : string_printf("grad_norm: %6.2f", m.grad_norm))
-      .add(kCyan, string_printf("lr: %.1e", m.lr))
-      .add(kMagenta,
+      .add(kCyan, string_printf("lr: %.1e", m.lr));
+  if (m.loss_scale) line.add(kGreen, string_printf("loss_scale: %.10g", *m.loss_scale));
+  if (m.loss_scale || m.skipped > 0)
+    line.add(kRed, string_printf("skipped: %lld", static_cast<long long>(m.skipped)));
+  line.add(kMagenta,
            string_printf(
                "memory: %5.2fGiB(%.1f%%)", static_cast<double>(m.memory_bytes) / kGiB, share))
       .add(kBlue, "tps: " + with_commas(m.tps));
@@ -113,6 +116,8 @@ std::string json_line(const StepMetrics& m) {
                {"memory", m.memory_bytes},
                {"comm_percent", m.comm_percent},
                {"comm", comm}};
+  if (m.loss_scale) json["loss_scale"] = *m.loss_scale;
+  if (m.loss_scale || m.skipped > 0) json["skipped"] = m.skipped;
   if (m.mfu_percent) json["mfu_percent"] = *m.mfu_percent;
   if (m.bubble_percent) json["bubble_percent"] = *m.bubble_percent;
   if (const auto& slow = m.straggler) {

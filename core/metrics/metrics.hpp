@@ -30,7 +30,9 @@ struct StepMetrics {
   double loss = 0;       // mean over the targets of the global batch, nats
   double grad_norm = 0;  // norm before clipping; NaN = unknown
   double lr = 0;
-  int64_t tokens = 0;  // tokens trained on since the start of the run, by all ranks
+  std::optional<double> loss_scale;  // factor of the loss in this step; set in fp16 runs
+  int64_t skipped = 0;               // steps of the run that updated nothing
+  int64_t tokens = 0;                // tokens trained on since the start of the run, by all ranks
   double step_seconds = 0;
   double tps = 0;                     // tokens per second, all ranks together
   double tflops = 0;                  // TFLOP per second of one rank; 0 = unknown

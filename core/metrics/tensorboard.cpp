@@ -117,6 +117,8 @@ std::vector<Scalar> scalars(const StepMetrics& m) {
       {"loss_metrics/global_avg_loss", m.loss},
       {"grad_norm", m.grad_norm},
       {"lr", m.lr},
+      {"loss_scale", m.loss_scale.value_or(NAN)},
+      {"skipped", m.loss_scale || m.skipped > 0 ? static_cast<double>(m.skipped) : NAN},
       {"throughput(tps)", m.tps},
       {"tflops", m.tflops},
       {"mfu(%)", m.mfu_percent.value_or(NAN)},

@@ -29,6 +29,19 @@ void visit_staged(const YokePiece& piece, int32_t op, const PieceVisitor& visit)
   if (op == YOKE_CHECKPOINT_LOAD) device.copy_(host);
 }
 
+// Returns a visitor that calls `visit` with each piece under the shape that it has in files. Its
+// elements and their order are the same.
+PieceVisitor in_stored_shapes(const Shapes& stored, const PieceVisitor& visit) {
+  return [&stored, visit](const YokePiece& piece) {
+    const auto shape = stored.find(std::string(view(piece.name)));
+    if (shape == stored.end()) return visit(piece);
+    YokePiece there = piece;
+    there.shape = shape->second.data();
+    there.ndim = static_cast<int32_t>(shape->second.size());
+    visit(there);
+  };
+}
+
 }  // namespace
 
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit) {
@@ -43,12 +56,26 @@ void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit) {
   model.checkpoint(args);
 }
 
-Checkpointing::Checkpointing(const Job& job, const RunPlace& place, World& world, Log& log)
+Shapes shapes_in_files(const Job& job, const YokeModelSummary& summary) {
+  Shapes shapes = job.stored_shapes;
+  shapes.merge(shapes_of(summary));  // keeps the shapes that are there
+  return shapes;
+}
+
+Checkpointing::Checkpointing(
+    const Job& job, const RunPlace& place, SkippedSteps& skipped, World& world, Log& log)
     : job_(job),
       folder_(place.dir + "/checkpoints"),
       resume_(place.resume),
+      skipped_(skipped),
       world_(world),
-      log_(log) {}
+      log_(log) {
+  // The files are read at once, because the folder may be gone when a checkpoint is saved.
+  if (world_.rank() != 0) return;
+  const std::string& from = job_.config.run.model.from;
+  if (!from.empty()) texts_ = read_companions(from);
+  if (!job_.model.hf_config_json.empty()) texts_["config.json"] = job_.model.hf_config_json;
+}
 
 SaveGroup Checkpointing::group() {
   // `gather` needs the texts on rank 0 only, and `from_rank0` needs only rank 0's text. Both use an
@@ -73,9 +100,11 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
     return {};
   }
   const CheckpointReader reader(resume_);
-  reader.check_model(summary);
+  reader.check_model(shapes_in_files(job_, summary));
   const CheckpointInfo& info = reader.info();
-  visit_pieces(model, YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece) { reader.visit(piece); });
+  const PieceVisitor read = [&](const YokePiece& piece) { reader.visit(piece); };
+  visit_pieces(model, YOKE_CHECKPOINT_LOAD, in_stored_shapes(job_.stored_shapes, read));
+  skipped_.restore(info.loss_scale, resume_);
   if (world_.rank() == 0) log_.info(concat("resumed from ", resume_, " at step ", info.step));
   saved_step_ = info.step;
   return {info.step, info.next_sample};
@@ -88,10 +117,11 @@ void Checkpointing::save(WrappedModel& model, const Position& position) {
   request.info.next_sample = position.next_sample;
   request.info.config_digest = resume_digest(job_.config);
   request.info.finished = position.step == job_.config.run.train.steps;
-  request.hf_config_json = job_.model.hf_config_json;
+  request.info.loss_scale = skipped_.state();
+  request.texts = texts_;
   const std::string path =
       save_checkpoint(request, group(), [&](int32_t op, const PieceVisitor& visit) {
-        visit_pieces(model, op, visit);
+        visit_pieces(model, op, in_stored_shapes(job_.stored_shapes, visit));
       });
   saved_step_ = position.step;
   if (world_.rank() != 0) return;

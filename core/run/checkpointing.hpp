@@ -11,6 +11,7 @@
 #include "core/comm/world.hpp"
 #include "core/run/job.hpp"
 #include "core/run/run_place.hpp"
+#include "core/run/skipped_steps.hpp"
 
 namespace yoke {
 
@@ -19,8 +20,9 @@ struct Position {
   int64_t step = 0;         // optimizer steps done
   int64_t next_sample = 0;  // global number of the first sample not yet trained on
 
-  void advance(int64_t global_batch) {
-    step += 1;
+  // After a step. The number of one that was skipped comes again, with the next samples.
+  void advance(int64_t global_batch, bool skipped = false) {
+    step += skipped ? 0 : 1;
     next_sample += global_batch;
   }
 };
@@ -30,10 +32,16 @@ struct Position {
 // DESCRIBE.
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 
+// Returns the names of the model's parameters and the shapes that they have in files. summary: of
+// the job's model.
+Shapes shapes_in_files(const Job& job, const YokeModelSummary& summary);
+
 // One per rank. Not thread-safe.
 class Checkpointing {
  public:
-  Checkpointing(const Job& job, const RunPlace& place, World& world, Log& log);
+  // skipped: its state is saved and restored with that of the model.
+  Checkpointing(
+      const Job& job, const RunPlace& place, SkippedSteps& skipped, World& world, Log& log);
 
   // Loads the checkpoint from which the run resumes, if there is one, and returns its position;
   // else returns the start. Collective. Throws Error: DATA_LOSS if the checkpoint is damaged,
@@ -54,6 +62,9 @@ class Checkpointing {
   const Job& job_;
   std::string folder_;  // <run folder>/checkpoints
   std::string resume_;  // checkpoint to start from; "" = none
+  SkippedSteps& skipped_;
+  // Files to write beside the weights, by name; filled on rank 0 only.
+  std::map<std::string, std::string> texts_;
   World& world_;
   Log& log_;
   int64_t saved_step_ = -1;

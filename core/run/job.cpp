@@ -41,6 +41,7 @@ struct Draft {
   std::optional<DraftModel> model{};
   std::optional<DataSet> data{};
   Samples samples{};
+  Shapes stored_shapes{};
   std::unique_ptr<RunPlan> plan{};
   bool on_cuda = false;
   std::vector<std::string> notes{};
@@ -137,6 +138,7 @@ void choose_family(Draft& draft, const std::map<std::string, Family>& own) {
   ModelInfo info;
   if (family.info)
     info = family.info(family_args(run, options, dtype_by_name(run.precision.param)));
+  for (const std::string& note : info.notes) draft.notes.push_back(note);
   // Set last: if the family has a fault, later parts would build its blocks and report it again.
   draft.model = DraftModel{std::move(family), std::move(options), std::move(info)};
 }
@@ -232,6 +234,16 @@ void check_capabilities(Draft& draft) {
     if (plan.degree[axis] > 1 && (description.axes & YOKE_AXIS_BIT(axis)) == 0)
       refuse(std::string(Degrees::kKeys[axis]), std::to_string(plan.degree[axis]), "1");
   }
+  if (plan.param_dtype == YOKE_F16 && draft.backend.table().abi_minor < 1)
+    draft.faults.push_back("precision.param = \"fp16\": " + draft.backend.name() +
+                           " was built with version 1.0 of parallel_backend.h, which has no loss "
+                           "scale; build it with that of this Yoke, or use bf16");
+  if (draft.config.run.train.max_skipped.value_or(0) > 0 &&
+      (description.traits & YOKE_LOCAL_UPDATES) != 0)
+    draft.faults.push_back(
+        "train.max_skipped = " + std::to_string(*draft.config.run.train.max_skipped) +
+        "; allowed: 0; " + "the replicas of " + draft.backend.name() +
+        " update independently, so one of them may skip a step alone");
   std::vector<std::string> dtypes;
   for (uint64_t i = 0; i < description.num_param_dtypes; ++i) {
     if (description.param_dtypes[i] == plan.param_dtype) return;
@@ -247,11 +259,9 @@ void make_plan(Draft& draft) {
   draft.plan = std::make_unique<RunPlan>(run, draft.world_size);
   YokePlan& plan = draft.plan->plan();
   DraftModel& model = *draft.model;
-  const auto host =
-      host_model(run,
-                 model.family.make_blocks(family_args(run, model.options, plan.param_dtype)),
-                 plan.param_dtype,
-                 at::kCPU);
+  BlockList blocks = model.family.make_blocks(family_args(run, model.options, plan.param_dtype));
+  draft.stored_shapes = blocks.stored_shapes;
+  const auto host = host_model(run, std::move(blocks), plan.param_dtype, at::kCPU);
   if (!uses_torch(draft.backend, *draft.inner)) host->neutral_only();
   // Tied parameters count once, because the summary lists them once.
   if (model.info.num_params == 0) model.info.num_params = count_params(host->summary());
@@ -281,7 +291,7 @@ void make_plan(Draft& draft) {
   for (const PlanRemark& r : report.notes) {
     if (r.allowed.empty()) draft.notes.push_back(remark_text(r));
   }
-  for (std::string& fault : schedule_faults(report, run)) draft.faults.push_back(std::move(fault));
+  for (std::string& fault : disagreements(report, run)) draft.faults.push_back(std::move(fault));
   if (!report.refusals.empty()) return;
   for (std::string& fault : draft.plan->complete(run.train.max_micro_batch))
     draft.faults.push_back(std::move(fault));
@@ -298,12 +308,6 @@ void choose_device(Draft& draft, const RankCount& ranks) {
   facts.local_ranks = ranks.all_local ? draft.world_size : 1;
   facts.threads = ranks.threads && draft.world_size > 1;
   draft.on_cuda = runs_on_cuda(facts);
-  if (draft.on_cuda && draft.config.run.precision.product == "fp8") {
-    throw Error(
-        YOKE_INVALID_ARGUMENT,
-        "precision.product = \"fp8\" is not implemented for CUDA devices yet; allowed there: "
-        "\"param\", for example with precision.param = \"bf16\"; or set device = \"cpu\"");
-  }
 }
 
 // Throws Refused if there is any fault: "this run: 2 faults:\n  ...", or the one fault.
@@ -321,6 +325,7 @@ Job finish(Draft draft) {
           .samples = std::move(draft.samples),
           .family = std::move(draft.model->family),
           .model = std::move(draft.model->info),
+          .stored_shapes = std::move(draft.stored_shapes),
           .plan = std::move(draft.plan),
           .on_cuda = draft.on_cuda,
           .notes = std::move(draft.notes)};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/backend/inner_backends.hpp"
+#include "core/checkpoint/shapes.hpp"
 #include "core/config/config.hpp"
 #include "core/config/options.hpp"
 #include "core/cuda/rank_device.hpp"
@@ -32,6 +33,7 @@ struct Job {
   Samples samples;  // samples of the family; `read` is empty if data.stream is used
   Family family;
   ModelInfo model;
+  Shapes stored_shapes;            // see BlockList::stored_shapes
   std::unique_ptr<RunPlan> plan;   // complete; the backend may keep pointers into it
   bool on_cuda = false;            // whether the ranks compute on CUDA devices
   std::vector<std::string> notes;  // notes of the backend, printed once

@@ -22,6 +22,7 @@ Introduction job_facts(const Job& job, const Introduction& versions) {
   const RunConfig& run = job.config.run;
   add_content(facts, "data.path", run.data.path);
   add_content(facts, "model.from", run.model.from);
+  add_content(facts, "model.config", run.model.config);
   for (const Resolved& item : shared_values(job.config))
     facts.push_back({item.key, item.value, item.origin});
   return facts;

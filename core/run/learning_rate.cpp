@@ -1,6 +1,6 @@
-// Each schedule is a function of the step, as its authors published it. A language of pieces (rise,
-// stay, fall) could express most of them, but not exactly: the originals differ in whether they
-// count steps from 0 or 1, and a user who brings a file expects the rates of its program.
+// Each schedule is a function of the step, as its authors published it. Segments (rise, hold,
+// fall) could be composed to most of them, but not exactly: the originals differ in whether they
+// count steps from 0 or 1, and a user who brings a file expects the same rates as in its program.
 #include "core/run/learning_rate.hpp"
 
 #include <algorithm>
@@ -63,11 +63,12 @@ double wsd(const Inputs& in) {
   if (in.k <= start) return 1;
   const double q = in.total <= start ? 1 : std::min(1.0, (in.k - start) / (in.total - start));
   if (in.lr.decay_shape == "cosine") return above_min(in, half_cosine(q));
-  return above_min(in, in.lr.decay_shape == "sqrt" ? 1 - std::sqrt(q) : 1 - q);
+  if (in.lr.decay_shape == "sqrt") return above_min(in, 1 - std::sqrt(q));
+  return above_min(in, in.lr.decay_shape == "exponential" ? 2 * std::pow(0.5, q) - 1 : 1 - q);
 }
 
 template <double (*after_warmup)(const Inputs&)>
-double after(const Inputs& in) {
+double with_warmup(const Inputs& in) {
   if (in.k >= in.warmup) return after_warmup(in);
   const double done = (in.k + static_cast<double>(in.lr.first_step)) / in.warmup;
   return in.start + (1 - in.start) * done;
@@ -103,8 +104,8 @@ double warmup_cosine_lr(const Inputs& in) {
   return above_min(in, half_cosine(p));
 }
 
-// Returns `share` rounded down to a number of stairs; 0 stairs = not rounded. The share is the
-// quotient of two numbers of steps.
+// Returns part / whole, rounded down to a multiple of 1 / count; 0 = not rounded. Both are numbers
+// of steps.
 double stairs(double part, double whole, int64_t count) {
   if (count == 0) return part / whole;
   const auto n = static_cast<double>(count);
@@ -130,13 +131,13 @@ double range_test(const Inputs& in) {
 }
 
 const std::map<std::string, double (*)(const Inputs&), std::less<>> kFactors{
-    {"constant", after<constant>},
-    {"linear", after<linear>},
-    {"cosine", after<cosine>},
-    {"cosine_restarts", after<cosine_restarts>},
-    {"polynomial", after<polynomial>},
-    {"inverse_sqrt", after<inverse_sqrt>},
-    {"wsd", after<wsd>},
+    {"constant", with_warmup<constant>},
+    {"linear", with_warmup<linear>},
+    {"cosine", with_warmup<cosine>},
+    {"cosine_restarts", with_warmup<cosine_restarts>},
+    {"polynomial", with_warmup<polynomial>},
+    {"inverse_sqrt", with_warmup<inverse_sqrt>},
+    {"wsd", with_warmup<wsd>},
     {"WarmupLR", warmup_lr},
     {"WarmupDecayLR", warmup_decay_lr},
     {"WarmupCosineLR", warmup_cosine_lr},

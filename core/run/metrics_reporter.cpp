@@ -59,14 +59,14 @@ void MetricsReporter::restart_interval() {
   step_waited_ = 0;
 }
 
-void MetricsReporter::step(int64_t step,
-                           const YokeStepResult& result,
-                           double lr,
-                           int64_t batch_tokens) {
+void MetricsReporter::count_step(int64_t batch_tokens) {
   report_compute_time();
   ++interval_steps_;
   interval_tokens_ += batch_tokens;
   tokens_ += batch_tokens;
+}
+
+void MetricsReporter::step(int64_t step, const YokeStepResult& result, double lr, int64_t skipped) {
   show_progress(step, result);
   const RunConfig& run = job_.config.run;
   if (step % run.metrics.every != 0 && step != run.train.steps) return;
@@ -82,6 +82,8 @@ void MetricsReporter::step(int64_t step,
   m.loss = result.loss_sum / result.loss_weight;
   m.grad_norm = result.grad_norm;
   m.lr = lr;
+  if (result.loss_scale > 0) m.loss_scale = result.loss_scale;
+  m.skipped = skipped;
   m.tokens = tokens_;
   m.step_seconds = seconds / static_cast<double>(interval_steps_);
   m.tps = static_cast<double>(interval_tokens_) / seconds;

@@ -30,10 +30,13 @@ class MetricsReporter {
                   Log& log,
                   const Position& start);
 
-  // Call after every step, on every rank. The call is cheap except at steps that are reported:
-  // every metrics.every steps, and the last one. There the ranks also compare which collectives
-  // they have issued (comm.check). Collective. Throws Error.
-  void step(int64_t step, const YokeStepResult& result, double lr, int64_t batch_tokens);
+  // Call after every step, on every rank, whether it was skipped or not.
+  void count_step(int64_t batch_tokens);
+  // Call after every step that was not skipped, on every rank. The call is cheap except at steps
+  // that are reported: every metrics.every steps, and the last one. There the ranks also compare
+  // which collectives they have issued (comm.check). skipped: number of skipped steps of the run.
+  // Collective. Throws Error.
+  void step(int64_t step, const YokeStepResult& result, double lr, int64_t skipped);
   // Reports an evaluation after step `step`. loss: mean over `tokens` targets. begin: when the
   // evaluation started.
   void evaluation(int64_t step,

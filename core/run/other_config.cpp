@@ -9,9 +9,10 @@
 namespace yoke {
 namespace {
 
-bool is_of_schedule(std::string_view key) {
-  return key.starts_with("lr_schedule.") || key == "train.schedule" || key == "train.lr" ||
-         key == "train.warmup" || key == "train.min_lr_factor";
+bool is_in_no_plan(std::string_view key) {
+  return key.starts_with("lr_schedule.") || key.starts_with("loss_scale.") ||
+         key == "train.schedule" || key == "train.lr" || key == "train.warmup" ||
+         key == "train.min_lr_factor" || key == "precision.product";
 }
 
 bool is_refused(const std::string& key, const PlanResult& report) {
@@ -22,21 +23,22 @@ bool is_refused(const std::string& key, const PlanResult& report) {
 
 }  // namespace
 
-std::vector<std::string> schedule_faults(const PlanResult& report, const RunConfig& run) {
+std::vector<std::string> disagreements(const PlanResult& report, const RunConfig& run) {
   std::vector<std::string> faults;
   RunConfig actual = run;
   if (!actual.lr_schedule.total_steps) actual.lr_schedule.total_steps = run.train.steps;
   for (const PlanRemark& note : report.notes) {
-    if (is_refused(note.key, report)) continue;
     const size_t equals = note.allowed.find(" = ");
-    if (equals == std::string::npos) continue;
+    if (equals == std::string::npos || is_refused(note.key, report)) continue;
     const Key* key = find_key(std::string_view(note.allowed).substr(0, equals));
     const auto value = parse_toml_value(note.allowed.substr(equals + 3));
-    if (key == nullptr || !is_of_schedule(key->name) || !value) continue;
-    RunConfig expected = actual;
-    if (check_key(*key, *value).empty()) write_key(*key, *value, expected);
+    if (key == nullptr || !is_in_no_plan(key->name) || !value) continue;
     const auto own = read_key(*key, actual);
-    if (check_key(*key, *value).empty() && read_key(*key, expected) == own) continue;
+    if (check_key(*key, *value).empty()) {
+      RunConfig expected = actual;
+      write_key(*key, *value, expected);
+      if (read_key(*key, expected) == own) continue;
+    }
     faults.push_back(concat(note.key,
                             " (",
                             note.given,

@@ -1,4 +1,4 @@
-// Checks the run against a config of another program that a backend reads, such as a ds_config.json.
+// Checks a run against a config of another program that a backend reads, such as a ds_config.json.
 // No LibTorch.
 #pragma once
 
@@ -10,10 +10,11 @@
 
 namespace yoke {
 
-// A backend compares what its plan has, such as the batch. It is not told the learning-rate
-// schedule, which the host carries out, but reports the equivalent lines of a run file as notes.
-// Returns one text for each such line that differs from the run, unless the backend has refused its
-// key itself.
-std::vector<std::string> schedule_faults(const PlanResult& report, const RunConfig& run);
+// A backend compares such a config with its plan. The plan has no learning-rate schedule and no
+// precision.product, because the host carries out both; for these the backend reports the lines of
+// a run file that would have the same effect. Returns one text for each such line whose value
+// differs from the run's. The other keys of fp8 are not compared, and keys that the backend itself
+// refuses are left out.
+std::vector<std::string> disagreements(const PlanResult& report, const RunConfig& run);
 
 }  // namespace yoke

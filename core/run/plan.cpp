@@ -105,10 +105,10 @@ std::string fingerprint(const YokePlan& plan) {
 }
 
 int32_t dtype_by_name(const std::string& name) {
-  for (int32_t dtype : {YOKE_F64, YOKE_F32, YOKE_BF16}) {
+  for (int32_t dtype : {YOKE_F64, YOKE_F32, YOKE_BF16, YOKE_F16}) {
     if (name == dtype_name(dtype)) return dtype;
   }
-  throw Error(YOKE_INVALID_ARGUMENT, "precision '" + name + "'; allowed: fp64, fp32, bf16");
+  throw Error(YOKE_INVALID_ARGUMENT, "precision '" + name + "'; allowed: fp64, fp32, bf16, fp16");
 }
 
 }  // namespace yoke

@@ -14,6 +14,7 @@
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/control/member.hpp"
 #include "core/metrics/run_folder.hpp"
+#include "core/run/checkpointing.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -26,7 +27,7 @@ void warn(const std::string& text) {
 // Throws if the run cannot start from the checkpoint `path`.
 void require_usable(const Job& job, const std::string& path) {
   const CheckpointReader reader(path);
-  reader.check_model(make_model(job)->summary());
+  reader.check_model(shapes_in_files(job, make_model(job)->summary()));
   reader.hf_config_json();  // read only to verify its checksum
   if (reader.info().step >= job.config.run.train.steps) {
     throw Refused(kExitUsage,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/text.hpp"
+#include "core/model/model_dims.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
@@ -32,7 +33,7 @@ std::string layout(const YokePlan& plan) {
 
 std::string model(const Job& job) {
   const ModelConfig& config = job.config.run.model;
-  return (config.preset.empty() ? config.family : config.preset) + ", " +
+  return (config.preset.empty() ? model_family(config) : config.preset) + ", " +
          parameters(job.model.num_params) + (config.from.empty() ? "" : ", from " + config.from);
 }
 

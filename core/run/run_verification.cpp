@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/run/skipped_steps.hpp"
+
 namespace yoke {
 namespace {
 
@@ -37,7 +39,9 @@ void RunVerification::before(int64_t step, const Batch& batch) {
 void RunVerification::after(int64_t step, const YokeStepResult& result, const Batch& batch) {
   if (!verifier_.due(step)) return;
   const StepReport report = verifier_.after(batch);
-  if (record_) record_->step(step, result, world_.counts_by_operation(), report);
+  // A skipped step has changed nothing and comes again.
+  if (record_ && !is_skipped(result))
+    record_->step(step, result, world_.counts_by_operation(), report);
   if (report.violation && !job_.config.run.record.facts) stop_for(*report.violation, step);
 }
 

@@ -38,7 +38,8 @@ StepTrace::~StepTrace() {
 
 void StepTrace::before(int64_t step) {
   if (!config_.steps) return;
-  if (step == (*config_.steps)[0]) {
+  // A step that was skipped comes again.
+  if (step == (*config_.steps)[0] && !recording_) {
     start_recording();
     recording_ = true;
   }

@@ -7,8 +7,8 @@
 #include <random>
 
 #include "core/base/exit_code.hpp"
+#include "core/model/family.hpp"
 #include "core/model/hf_config.hpp"
-#include "core/model/llama.hpp"
 #include "core/run/job.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
@@ -73,7 +73,7 @@ Request parse(const std::vector<std::string>& args) {
 }
 
 // Prompts are bytes, so a model must have been trained on bytes to continue them.
-void require_byte_model(const std::string& folder, const LlamaDims& dims) {
+void require_byte_model(const std::string& folder, const ModelDims& dims) {
   if (dims.vocab < 256) {
     throw Refused(kExitUsage,
                   concat("yoke generate: the model has ", dims.vocab) +
@@ -107,7 +107,7 @@ Opened open_model(const std::string& folder) {
     require_byte_model(folder, opened.config.dims);
     ModelConfig model;
     model.from = folder;
-    opened.blocks = llama_family(model).make_blocks({});
+    opened.blocks = builtin_family(model).make_blocks({});
     return opened;
   } catch (const Refused&) {
     throw;

@@ -11,6 +11,7 @@
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/config/options.hpp"
+#include "core/config/toml_file.hpp"
 #include "core/run/job.hpp"
 #include "yoke/nearest.hpp"
 
@@ -113,7 +114,8 @@ PlanResult ask(const std::vector<std::string>& overrides, int32_t& ranks) {
   args.param_dtype = plan.plan().param_dtype;
   args.seq_len = run.data.seq_len;
   const Family family = builtin_families(run.model, run.precision).at(run.model.family);
-  const TorchModelHost model(family.make_blocks(args), args.param_dtype, 0, false);
+  const TorchModelHost model(
+      family.make_blocks(args), args.param_dtype, 0, run.train.decay == "matrices");
   InnerBackends inner(run);
   return backend.plan(
       model.summary(), options.data(), options.size(), plan.plan(), inner.for_plan());
@@ -125,12 +127,19 @@ std::string as_override(const std::string& line) {
   return line.substr(0, equals) + "=" + line.substr(equals + 3);
 }
 
+bool is_given(const Request& request, const std::string& key) {
+  const auto& all = request.overrides;
+  return std::any_of(
+      all.begin(), all.end(), [&](const std::string& o) { return o.starts_with(key + "="); });
+}
+
 // The file determines the degrees, and thus the number of ranks. Both are known only after a first
 // plan, so the backend plans twice.
 PlanResult ask_twice(const Request& request, const Reader& reader, int32_t& ranks) {
-  std::vector<std::string> overrides = {"data.path=/dev/null",
-                                        "model.preset=tiny",
-                                        reader.backend + "." + reader.option + "=" + request.file};
+  std::vector<std::string> overrides = {reader.backend + "." + reader.option + "=" + request.file};
+  for (const std::string other : {"data.path=/dev/null", "model.preset=tiny"}) {
+    if (!is_given(request, other.substr(0, other.find('=')))) overrides.push_back(other);
+  }
   overrides.insert(overrides.end(), request.overrides.begin(), request.overrides.end());
   overrides.push_back("parallel_backend=" + reader.backend);
   const PlanResult first = ask(overrides, ranks);
@@ -158,6 +167,18 @@ void print(const std::string& file, const PlanResult& report) {
   }
 }
 
+// Prints the keys that the command line gives beside the file, such as data.path.
+void print_overrides(const Request& request) {
+  for (const std::string& override : request.overrides) {
+    const size_t equals = override.find('=');
+    const std::string key = override.substr(0, equals);
+    const std::string text = override.substr(std::min(equals + 1, override.size()));
+    if (key == "parallel_backend") continue;
+    const std::string value = parse_toml_value(text) ? text : toml_string(text);
+    std::printf("%-48s # command line\n", (key + " = " + value).c_str());
+  }
+}
+
 }  // namespace
 
 int import_config(const std::vector<std::string>& args) {
@@ -174,6 +195,7 @@ int import_config(const std::vector<std::string>& args) {
                 reader.backend.c_str(),
                 ranks);
     print(request.file, report);
+    print_overrides(request);
     return kExitOk;
   } catch (const ConfigError& e) {
     throw Refused(kExitUsage, e.what());

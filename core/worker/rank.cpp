@@ -40,6 +40,9 @@ CommOptions comm_options(const RunConfig& run, RankDevice* device) {
   options.check = run.comm.check == "off"    ? CommCheck::kOff
                   : run.comm.check == "full" ? CommCheck::kFull
                                              : CommCheck::kStep;
+  options.transport = run.comm.transport == "gloo"  ? CommTransport::kGloo
+                      : run.comm.transport == "shm" ? CommTransport::kShm
+                                                    : CommTransport::kAuto;
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
   };
@@ -170,6 +173,7 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
       describe_run(folder.emplace(place.dir), job);
       if (!folder->warning().empty()) log.info("note: " + folder->warning());
       log.info(thread_row(local_ranks));
+      if (world.size() > 1) log.info("transport  " + world.transport());
     }
     const int signal = train(job, place, world, log, position);
     if (signal != 0) {
@@ -196,20 +200,30 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
   return end.code;
 }
 
-// Returns the device of a rank, made current on this thread; NULL on the CPU.
+// Returns the device of a rank, made current on this thread; NULL on the CPU. Throws
+// Error(INVALID_ARGUMENT) if the device cannot do what the run requests.
 std::unique_ptr<RankDevice> open_device(const Job& job, int32_t local_rank) {
   if (!job.on_cuda) return nullptr;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return std::make_unique<RankDevice>(device_of_rank(local_rank, nvidia_driver().devices, visible));
+  auto device =
+      std::make_unique<RankDevice>(device_of_rank(local_rank, nvidia_driver().devices, visible));
+  const bool fp8 =
+      job.config.run.precision.product == "fp8" && job.plan->plan().param_dtype == YOKE_BF16;
+  if (fp8 && !device->runtime().multiplies_fp8(device->device())) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "precision.product = \"fp8\": this GPU, " + nvidia_driver().name +
+                    ", has no units for fp8, which NVIDIA's GPUs have since compute capability "
+                    "8.9; set precision.product = \"param\" to multiply in bf16");
+  }
+  return device;
 }
 
-// A rank that cannot take part tells the others, so that they do not wait for it.
-Job make_job_or_decline(const RankArguments& a,
-                        const RankCount& ranks,
-                        const Families& families,
-                        const Rendezvous& rendezvous) {
+// Returns f(). If it throws, this rank cannot take part, so it notifies the other ranks, which
+// would wait for it.
+template <class F>
+auto or_decline(const Rendezvous& rendezvous, F f) {
   try {
-    return make_job(a.config, a.overrides, ranks, families);
+    return f();
   } catch (const Error& e) {
     decline(rendezvous, e.what());
     throw;
@@ -280,8 +294,9 @@ int run_process(const RankArguments& a,
   // If all ranks are on this machine, the device must be chosen as it was for --plan. Under another
   // launcher, each rank may see only its own device.
   const RankCount ranks{.world_size = rendezvous.world_size, .all_local = all_local};
-  const Job job = make_job_or_decline(a, ranks, families, rendezvous);
-  const auto device = open_device(job, local_rank);
+  const Job job =
+      or_decline(rendezvous, [&] { return make_job(a.config, a.overrides, ranks, families); });
+  const auto device = or_decline(rendezvous, [&] { return open_device(job, local_rank); });
   Rendezvous introduced = rendezvous;
   introduced.introduction = job_facts(job, versions(job.on_cuda));
   const auto world = connect_ranks(introduced, comm_options(job.config.run, device.get()));

@@ -30,11 +30,6 @@ void check_fp8(const AccelerateConfig& config, PlanMessages& messages) {
          "TransformerEngine computes scales from earlier steps, and MS-AMP also keeps "
          "gradients and moments in fp8; neither exists here"});
   }
-  messages.push_back({config.label(kPrecision),
-                      config.shown(kPrecision),
-                      "",
-                      "products are in fp8 only if the run file has precision.product = \"fp8\"",
-                      true});
 }
 
 // Accelerate does not convert the first linear layer of a model and the last one.

@@ -1,5 +1,6 @@
-// Reads mixed_precision fp8 and the section fp8_config. Products are the host's, so precision.product
-// is not part of a plan, and a backend cannot check it. No function here uses LibTorch.
+// Reads mixed_precision fp8 and the section fp8_config. The host computes the products, so the plan
+// does not contain precision.product. The host itself refuses a run that does not have the line
+// that fp8_lines() reports. No function here uses LibTorch.
 #pragma once
 
 #include <vector>
@@ -11,10 +12,11 @@ namespace yoke::accelerate_compat {
 // Returns whether mixed_precision is fp8.
 bool wants_fp8(const AccelerateConfig& config);
 
-// Refuses other programs than torchao, and notes what the run file must have.
+// Refuses every fp8 backend of Accelerate except torchao.
 void check_fp8(const AccelerateConfig& config, PlanMessages& messages);
 
-// Returns the lines of a run file, besides precision.param, that mixed_precision fp8 stands for.
+// Returns the lines of a run file that have the effect of mixed_precision fp8, without the line of
+// precision.param.
 std::vector<const char*> fp8_lines(const AccelerateConfig& config);
 
 }  // namespace yoke::accelerate_compat

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "plugins/accelerate_compat/config/options.hpp"
+#include "plugins/accelerate_compat/fp16.hpp"
 #include "plugins/accelerate_compat/fp8.hpp"
 #include "plugins/accelerate_compat/inner.hpp"
 #include "yoke/plan.h"
@@ -25,23 +26,34 @@ int64_t data_ranks(const YokePlan& plan) {
   return int64_t{plan.degree[YOKE_DP_REPLICATE]} * plan.degree[YOKE_DP_SHARD];
 }
 
+// Returns the compute dtype that the config asks for: fp32 if it does not ask, 0 if Accelerate has
+// no such precision.
+int32_t wanted_dtype(const AccelerateConfig& config) {
+  const std::string wanted = config.string(kPrecision).value_or("NO");
+  if (wanted == "BF16" || wanted == "FP8") return YOKE_BF16;
+  if (wanted == "FP16") return YOKE_F16;
+  return wanted == "NO" || wanted == "FALSE" ? YOKE_F32 : 0;
+}
+
 void check_precision(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages) {
   const auto wanted = config.string(kPrecision);
   if (!wanted) return;
-  const bool is_bf16 = plan.param_dtype == YOKE_BF16;
-  const bool wants_bf16 = *wanted == "BF16" || *wanted == "FP8";
-  const bool known = wants_bf16 || *wanted == "NO" || *wanted == "FALSE";
-  if (known && wants_bf16 == is_bf16) return;
+  const auto is_narrow = [](int32_t dtype) { return item_size(dtype) == 2; };
+  const int32_t dtype = wanted_dtype(config);
+  // "no" leaves the dtype to the model: fp32, or fp64.
+  const bool either = dtype == YOKE_F32 && !is_narrow(plan.param_dtype);
+  if (dtype == plan.param_dtype || either) return;
   const std::string run = dtype_name(plan.param_dtype);
   messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
-                      is_bf16 ? "bf16" : "no",
-                      known ? concat("the run has precision.param = \"",
-                                     run,
-                                     "\"; change one of them, for example on the command line: "
-                                     "precision.param=",
-                                     is_bf16 ? "fp32" : "bf16")
-                            : "this precision is not supported; use bf16"});
+                      is_narrow(plan.param_dtype) ? run : "no",
+                      dtype == 0
+                          ? "Accelerate has no such precision; use no, bf16, fp16 or fp8"
+                          : concat("the run has precision.param = \"",
+                                   run,
+                                   "\"; change one of them, for example on the command line: "
+                                   "precision.param=",
+                                   dtype_name(dtype))});
 }
 
 // gradient_accumulation_steps divides the global batch of the run, and so determines the
@@ -72,11 +84,11 @@ void resolve_batch(const AccelerateConfig& config, YokePlan& plan, PlanMessages&
 // ---- DDP ----
 
 void check_ddp(YokePlan& plan, PlanMessages& messages) {
-  if (plan.param_dtype != YOKE_F64 && plan.param_dtype != YOKE_F32 &&
-      plan.param_dtype != YOKE_BF16) {
+  const int32_t param = plan.param_dtype;
+  if (param != YOKE_F64 && param != YOKE_F32 && param != YOKE_BF16 && param != YOKE_F16) {
     messages.push_back({"precision.param",
-                        dtype_name(plan.param_dtype),
-                        "fp64, fp32, bf16",
+                        dtype_name(param),
+                        "fp64, fp32, bf16, fp16",
                         "no other dtype is supported"});
   }
   if (plan.optimizer->kind != YOKE_ADAMW && plan.optimizer->kind != YOKE_SGD) {
@@ -106,16 +118,20 @@ void note_unused_options(const YokePlanArgs& args, PlanMessages& messages) {
   }
 }
 
-// Accelerate reduces in the dtype of mixed precision, but a bf16 run here reduces in fp32 by
+// Accelerate reduces in the dtype of mixed precision, but a run in 16 bits reduces in fp32 here by
 // default. A note reports the difference.
 void note_reduction(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages) {
-  const bool is_bf16 = config.string(kPrecision) == "BF16" || wants_fp8(config);
-  if (!is_bf16 || plan.reduce_dtype == YOKE_BF16) return;
+  const int32_t dtype = wanted_dtype(config);
+  if ((dtype != YOKE_BF16 && dtype != YOKE_F16) || plan.reduce_dtype == dtype) return;
+  const std::string name = dtype_name(dtype);
   messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
                       "",
-                      "gradients are reduced in fp32; Accelerate reduces them in bf16, as "
-                      "precision.reduce = \"bf16\" does here",
+                      concat("gradients are reduced in fp32; Accelerate reduces them in ",
+                             name,
+                             ", as precision.reduce = \"",
+                             name,
+                             "\" does here"),
                       true});
 }
 
@@ -155,9 +171,10 @@ void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& 
           strategy.from[axis],
           std::string(yoke_degree_key(axis)) + " = " + std::to_string(plan.degree[axis]));
   }
-  const bool is_bf16 = config.string(kPrecision) == "BF16" || wants_fp8(config);
-  run_file.report(kPrecision,
-                  std::string("precision.param = ") + (is_bf16 ? "\"bf16\"" : "\"fp32\""));
+  const int32_t dtype = wanted_dtype(config);
+  if (dtype != 0)
+    run_file.report(kPrecision, concat("precision.param = \"", dtype_name(dtype), "\""));
+  for (const char* line : fp16_lines(config)) run_file.report(kPrecision, line);
   for (const char* line : fp8_lines(config)) run_file.report(kPrecision, line);
   run_file.report(kAccumulation, "train.micro_batch = " + std::to_string(plan.micro_batch));
   for (const InnerOption& option : strategy.options)

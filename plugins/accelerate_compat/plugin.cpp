@@ -17,7 +17,7 @@ namespace {
 class AccelerateCompat : public Backend {
  public:
   const YokeDescription& describe() const override {
-    static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
+    static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16, YOKE_F16};
     static const YokeDescription description = [] {
       YokeDescription d = yoke::description(
           "accelerate_compat",

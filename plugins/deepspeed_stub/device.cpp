@@ -92,6 +92,10 @@ void Device::copy_rows(const ConstSpan& from, const Span& to, const Rows& rows) 
       return run(k.fp32_to_bf16);
     case pair(YOKE_BF16, YOKE_F32):
       return run(k.bf16_to_fp32);
+    case pair(YOKE_F32, YOKE_F16):
+      return run(k.fp32_to_fp16);
+    case pair(YOKE_F16, YOKE_F32):
+      return run(k.fp16_to_fp32);
     case pair(YOKE_F32, YOKE_F64):
       return run(k.fp32_to_fp64);
     default:
@@ -114,6 +118,10 @@ void Device::add_rows(const Span& x, const Span& sum, const Rows& rows) const {
       return run(k.add_bf16);
     case pair(YOKE_BF16, YOKE_F32):
       return run(k.add_bf16_to_fp32);
+    case pair(YOKE_F16, YOKE_F16):
+      return run(k.add_fp16);
+    case pair(YOKE_F16, YOKE_F32):
+      return run(k.add_fp16_to_fp32);
     default:
       unknown("sum", x, sum);
   }
@@ -130,6 +138,8 @@ void Device::squared_norm(const Span& x, double* sum) const {
       return run(kernels_.squared_norm_fp64);
     case YOKE_BF16:
       return run(kernels_.squared_norm_bf16);
+    case YOKE_F16:
+      return run(kernels_.squared_norm_fp16);
     default:
       unknown("norm", x, x);
   }

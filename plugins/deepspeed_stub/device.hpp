@@ -35,9 +35,9 @@ class Device {
   void download(const Span& from, void* host) const;
 
   // Computes to = from, rounded to the nearest value where `to` is narrower. Supported pairs of
-  // dtypes: equal ones, fp32 to bf16 or fp64, and bf16 to fp32.
+  // dtypes: equal ones, fp32 to bf16, fp16 or fp64, and bf16 or fp16 to fp32.
   void copy(const ConstSpan& from, const Span& to) const;
-  // Computes sum += x. The dtypes are equal, or x is bf16 and sum is fp32.
+  // Computes sum += x. The dtypes are equal, or x is bf16 or fp16 and sum is fp32.
   void add(const Span& x, const Span& sum) const;
   // Copy or add several rows. Each span gives only the dtype and the start of the first row; `rows`
   // gives the number of elements, the width and the strides.

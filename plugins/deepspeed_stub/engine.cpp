@@ -87,19 +87,16 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   if (training) gradients_->begin_step(static_cast<int64_t>(batch.num_micros));
   // A loss is a sum over targets. Gradients are divided by the number of targets of the global
   // batch, so their sum over ranks and micro-batches is the gradient of the mean loss.
+  const double scale = yoke_loss_scale(&args);
   for (uint64_t m = 0; m < batch.num_micros; ++m)
-    run_micro_batch(*batch.micros[m], 1 / batch.token_weight, training);
-  reduce_totals(batch.token_weight, training);
+    run_micro_batch(*batch.micros[m], scale / batch.token_weight, training);
+  reduce_totals({batch.token_weight, config_.clip, scale}, training);
   if (training) update(args.step, args.lr);
   const StepTotals totals = read_totals(batch.token_weight);
   if (training && totals.update != 0) optimizer_.commit();
 
-  YokeStepResult result{};
-  result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
-  result.loss_sum = totals.loss;
-  result.loss_weight = totals.targets;
-  result.grad_norm = training ? gradient_norm(totals.squared_norm) : kUnknown;
-  return result;
+  const double norm = training ? gradient_norm(totals.squared_norm) / scale : kUnknown;
+  return step_result(args, totals.loss, totals.targets, norm);
 }
 
 void Engine::run_micro_batch(const YokeMicroBatch& micro, double loss_grad, bool training) {
@@ -177,16 +174,15 @@ void Engine::check_cancel() const {
 }
 
 // One all-reduce per step sums the loss, the number of targets and the squared norm. From the
-// result the device computes the clip factor and whether there is an update at all, and AdamW reads
-// both from device memory. The host can therefore issue the update to a CUDA device before it knows
-// the norm.
-void Engine::reduce_totals(double claimed_targets, bool training) {
+// result the device computes the factor of the gradients and whether there is an update at all, and
+// AdamW reads both from device memory. The host can therefore issue the update to a CUDA device
+// before it knows the norm.
+void Engine::reduce_totals(const UpdateRule& rule, bool training) {
   const Device& device = setup_.device;
   device.kernels().set_totals(device.queue(), {loss_, targets_, 0, 1, 0}, totals());
   if (training) device.squared_norm(gradients_->norm_part(), &totals()->squared_norm);
   environment_.comms.scalars.all_reduce(totals_.sub(0, 3)).wait();
-  if (training)
-    device.kernels().decide_update(device.queue(), claimed_targets, config_.clip, totals());
+  if (training) device.kernels().decide_update(device.queue(), rule, totals());
 }
 
 void Engine::update(int64_t step, double lr) {

@@ -54,7 +54,7 @@ class Engine final : public Wrapped {
   void backward(double loss_grad);
   void drop_blocks();
   void check_cancel() const;
-  void reduce_totals(double claimed_targets, bool training);
+  void reduce_totals(const UpdateRule& rule, bool training);
   void update(int64_t step, double lr);
   StepTotals read_totals(double claimed_targets) const;
   StepTotals* totals() const { return static_cast<StepTotals*>(totals_.span().data); }

@@ -1,9 +1,10 @@
 // Parameters at ZeRO stages 0 to 2.
 //
 // In fp32 and fp64 the flat buffer itself contains the master weights, and the update writes this
-// rank's slice in place. In bf16 the masters are a separate fp32 array, and the update also writes
-// their rounded values into the flat buffer. At stages 1 and 2 the updated slices are then gathered
-// in buckets, so that the update of one bucket overlaps the gather of the previous one.
+// rank's slice in place. In bf16 and fp16 the masters are a separate fp32 array, and the update
+// also writes their rounded values into the flat buffer. At stages 1 and 2 the updated slices are
+// then gathered in buckets, so that the update of one bucket overlaps the gather of the previous
+// one.
 #include "plugins/deepspeed_stub/flat_weights.hpp"
 
 #include <algorithm>

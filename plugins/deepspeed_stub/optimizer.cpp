@@ -10,17 +10,17 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
-template <class Master, class Gradient>
-AdamWArrays<Master, Gradient> arrays(const Span& param,
-                                     const Span& exp_avg,
-                                     const Span& exp_avg_sq,
-                                     const Span& gradient,
-                                     const Span& copy) {
+template <class Master, class Gradient, class Copy>
+AdamWArrays<Master, Gradient, Copy> arrays(const Span& param,
+                                           const Span& exp_avg,
+                                           const Span& exp_avg_sq,
+                                           const Span& gradient,
+                                           const Span& copy) {
   return {static_cast<Master*>(param.data),
           static_cast<Master*>(exp_avg.data),
           static_cast<Master*>(exp_avg_sq.data),
           static_cast<const Gradient*>(gradient.data),
-          static_cast<BFloat16*>(copy.data)};
+          static_cast<Copy*>(copy.data)};
 }
 
 }  // namespace
@@ -54,12 +54,17 @@ void Optimizer::run(const Span& gradient, const Part& part, const StepTotals* to
   const Span param = store_.master.sub(begin, count), g = gradient.sub(begin, count);
   const Span m = exp_avg_.sub(begin, count), v = exp_avg_sq_.sub(begin, count);
   const Span copy = store_.copy.data == nullptr ? Span() : store_.copy.sub(begin, count);
-  const auto launch = [&]<class Master, class Gradient>(AdamWKernel<Master, Gradient> kernel) {
-    kernel(device_.queue(), count, step, arrays<Master, Gradient>(param, m, v, g, copy), totals);
+  const auto launch = [&]<class Master, class Gradient, class Copy>(
+                          AdamWKernel<Master, Gradient, Copy> kernel) {
+    kernel(
+        device_.queue(), count, step, arrays<Master, Gradient, Copy>(param, m, v, g, copy), totals);
   };
   const Kernels& k = device_.kernels();
+  const bool to_fp16 = copy.data != nullptr && copy.dtype == YOKE_F16;
   if (param.dtype == YOKE_F64 && g.dtype == YOKE_F64) return launch(k.adamw_fp64);
-  if (param.dtype == YOKE_F32 && g.dtype == YOKE_F32) return launch(k.adamw_fp32);
+  if (param.dtype == YOKE_F32 && g.dtype == YOKE_F32)
+    return to_fp16 ? launch(k.adamw_fp32_to_fp16) : launch(k.adamw_fp32);
+  if (param.dtype == YOKE_F32 && g.dtype == YOKE_F16 && to_fp16) return launch(k.adamw_fp16);
   if (param.dtype == YOKE_F32 && g.dtype == YOKE_BF16) return launch(k.adamw_bf16);
   throw Error(YOKE_INTERNAL,
               concat("AdamW has no kernel for ",

@@ -13,6 +13,7 @@
 #include "plugins/deepspeed_stub/config/batch.hpp"
 #include "plugins/deepspeed_stub/config/ds_config.hpp"
 #include "plugins/deepspeed_stub/config/equivalents.hpp"
+#include "plugins/deepspeed_stub/config/loss_scale.hpp"
 #include "plugins/deepspeed_stub/config/settings.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
@@ -44,13 +45,16 @@ void resolve_precision(YokePlan& plan, PlanMessages& messages) {
   const int32_t param = plan.param_dtype;
   if (plan.reduce_dtype == 0) plan.reduce_dtype = yoke_default_reduce_dtype(param);
   const int32_t reduce = plan.reduce_dtype;
-  if (param != YOKE_F32 && param != YOKE_F64 && param != YOKE_BF16) {
-    messages.push_back(
-        {"precision.param", dtype_name(param), "fp32, fp64, bf16", "no other dtype is supported"});
-  } else if (reduce != param && !(param == YOKE_BF16 && reduce == YOKE_F32)) {
+  const bool narrow = param == YOKE_BF16 || param == YOKE_F16;
+  if (param != YOKE_F32 && param != YOKE_F64 && !narrow) {
+    messages.push_back({"precision.param",
+                        dtype_name(param),
+                        "fp32, fp64, bf16, fp16",
+                        "no other dtype is supported"});
+  } else if (reduce != param && !(narrow && reduce == YOKE_F32)) {
     messages.push_back({"precision.reduce",
                         dtype_name(reduce),
-                        param == YOKE_BF16 ? "fp32, bf16" : dtype_name(param),
+                        narrow ? concat("fp32, ", dtype_name(param)) : dtype_name(param),
                         "gradients are kept in the dtype in which they are reduced"});
   }
 }
@@ -133,6 +137,7 @@ void check_agreement(const DsConfig& config, const YokePlan& plan, PlanMessages&
   run.number("optimizer.params.weight_decay", "train.weight_decay", o.weight_decay);
   for (const char* path : {"bf16.enabled", "bfloat16.enabled"})
     run.flag(path, "precision.param", plan.param_dtype == YOKE_BF16, plan.param_dtype);
+  run.flag("fp16.enabled", "precision.param", plan.param_dtype == YOKE_F16, plan.param_dtype);
   for (const char* path : {"communication_data_type", "data_types.grad_accum_dtype"})
     run.dtype(path, "precision.reduce", plan.reduce_dtype);
 }
@@ -151,7 +156,10 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   resolve_precision(plan, messages);
   check_agreement(config, plan, messages);
   resolve_batch(config, plan, messages);
-  report_equivalents(config, plan, scheduler_keys(config, plan.optimizer->lr, messages), report);
+  std::vector<HostKey> host_keys = scheduler_keys(config, plan.optimizer->lr, messages);
+  for (HostKey& key : loss_scale_keys(config, plan.param_dtype))
+    host_keys.push_back(std::move(key));
+  report_equivalents(config, plan, host_keys, report);
   report.add(messages);
   report.refuse_unused_params(*args.model, "no block would report its gradient");
 }

@@ -100,9 +100,9 @@ std::vector<YokeBlockRange> stages_of(const RankPlan& rank) {
 }  // namespace
 
 KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan) {
-  // As dtypes_of(): bf16 runs update master copies in fp32.
+  // As dtypes_of(): bf16 and fp16 runs update master copies in fp32.
   const int64_t compute = item_size(plan.param_dtype);
-  const int64_t master = plan.param_dtype == YOKE_BF16 ? item_size(YOKE_F32) : compute;
+  const int64_t master = compute == 2 ? item_size(YOKE_F32) : compute;
   const int shards = rank.step.shards;
   int64_t trained = 0, frozen = 0;  // elements
   for (const Unit& unit : rank.units.units) {

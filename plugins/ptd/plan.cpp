@@ -145,7 +145,7 @@ void check_sequence(const YokeModelSummary& model,
 }
 
 bool is_known(int32_t dtype) {
-  return dtype == YOKE_BF16 || dtype == YOKE_F32 || dtype == YOKE_F64;
+  return dtype == YOKE_BF16 || dtype == YOKE_F16 || dtype == YOKE_F32 || dtype == YOKE_F64;
 }
 
 void check_precision(YokePlan& plan, PlanReport& report) {
@@ -154,17 +154,19 @@ void check_precision(YokePlan& plan, PlanReport& report) {
   if (!is_known(plan.param_dtype)) {
     report.refuse("precision.param",
                   dtype_name(plan.param_dtype),
-                  "bf16, fp32, fp64",
+                  "bf16, fp16, fp32, fp64",
                   "other compute types are not built yet");
     return;
   }
-  // Among the known dtypes, a larger item size means a higher precision.
-  if (is_known(plan.reduce_dtype) && item_size(plan.reduce_dtype) >= item_size(plan.param_dtype))
+  // A larger item size means a higher precision. Of bf16 and fp16, each loses what the other keeps.
+  const int64_t reduce = item_size(plan.reduce_dtype), param = item_size(plan.param_dtype);
+  if (is_known(plan.reduce_dtype) && (reduce > param || plan.reduce_dtype == plan.param_dtype))
     return;
-  report.refuse("precision.reduce",
-                dtype_name(plan.reduce_dtype),
-                concat("bf16, fp32 or fp64, and at least ", dtype_name(plan.param_dtype)),
-                "leave it unset; gradients must not be less precise than the computation");
+  report.refuse(
+      "precision.reduce",
+      dtype_name(plan.reduce_dtype),
+      concat(dtype_name(plan.param_dtype), param == 2 ? ", fp32" : "", param < 8 ? ", fp64" : ""),
+      "leave it unset; gradients must not be less precise than the computation");
 }
 
 void check_optimizer(const YokeOptimizer& optimizer, PlanReport& report) {

@@ -57,7 +57,7 @@ class PtdContext final : public Context {
 class Ptd : public Backend {
  public:
   const YokeDescription& describe() const override {
-    static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
+    static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16, YOKE_F16};
     static const YokeDescription description = [] {
       YokeDescription d = yoke::description(
           "ptd",

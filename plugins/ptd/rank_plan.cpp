@@ -19,7 +19,7 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model,
   std::vector<UnitSpec> specs;
   for (const Unit& unit : map.units) {
     const int64_t numel = FlatLayout(model, unit, shards, item_size(plan.param_dtype)).numel();
-    const bool casts = plan.param_dtype == YOKE_BF16 && shards > 1;  // see dtypes_of()
+    const bool casts = item_size(plan.param_dtype) == 2 && shards > 1;  // see dtypes_of()
     const int param = unit.params.front();
     const int partner = model.params[param].partner;
     specs.push_back({unit.trainable,

@@ -21,11 +21,12 @@ at::Device device_of(const YokeHost& host) {
              : at::Device(at::kCPU);
 }
 
-// An update is often smaller than the last bit of a bf16 parameter, so bf16 runs update fp32 master
-// copies.
+// An update is often smaller than the last bit of a 16-bit parameter, so bf16 and fp16 runs update
+// fp32 master copies.
 Dtypes dtypes_of(const YokePlan& plan) {
   const at::ScalarType compute = scalar_type(plan.param_dtype);
-  return {compute, compute == at::kBFloat16 ? at::kFloat : compute, scalar_type(plan.reduce_dtype)};
+  const bool narrow = c10::elementSize(compute) == 2;
+  return {compute, narrow ? at::kFloat : compute, scalar_type(plan.reduce_dtype)};
 }
 
 // Returns the model as LibTorch objects, whose parameters ptd can point into its own buffers.

@@ -66,6 +66,7 @@ const std::vector<Check>& checks() {
     add_failure_checks(t);
     add_numeric_checks(t);
     add_invariant_checks(t);
+    add_loss_scale_checks(t);
     add_checkpoint_checks(t);
     return t;
   }();

@@ -91,16 +91,12 @@ std::string not_finite(Subject& subject) {
       Batch batch(instance.split(false), 3);
       instance.must(instance.step(batch, 3, spec.lr(3)), "step");
       model.fault_injection().loss_factor = 1;
-      if (instance.result.grad_norm == std::numeric_limits<double>::infinity()) return;
-      throw Failed(concat("with ",
-                          layout_text(spec),
-                          " and a loss of inf on rank ",
-                          last,
-                          ", grad_norm of rank ",
-                          instance.host->rank,
-                          " is ",
-                          instance.result.grad_norm,
-                          ", expected inf"));
+      const std::string where = concat("with ", layout_text(spec), " and a loss of inf on rank ") +
+                                concat(last, ", the result of rank ", instance.host->rank);
+      if (instance.result.grad_norm != std::numeric_limits<double>::infinity())
+        throw Failed(concat(where, " has grad_norm ", instance.result.grad_norm, ", expected inf"));
+      if (b.abi_minor >= 1 && instance.result.skipped != 1)
+        throw Failed(concat(where, " has skipped = ", instance.result.skipped, ", expected 1"));
     };
     expect_unchanged(
         subject, b, spec, "a step whose gradient norm is not finite", kAll, infinite_step);
@@ -176,8 +172,8 @@ constexpr Check kRows[] = {
      nothing_changes},
     {"N12",
      "a norm that is not finite updates nothing",
-     "The loss is infinite on the last rank. Every rank reports grad_norm = +infinity and keeps "
-     "its state, including the step number.",
+     "The loss is infinite on the last rank. Every rank reports grad_norm = +infinity and, since "
+     "version 1.1, skipped = 1, and keeps its state, including the step number.",
      "test the reduced norm, which is the same on every rank, before the update",
      not_finite},
     {"N13",

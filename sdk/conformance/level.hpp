@@ -16,6 +16,7 @@ void add_lifecycle_checks(std::vector<Check>& table);
 void add_failure_checks(std::vector<Check>& table);
 void add_numeric_checks(std::vector<Check>& table);
 void add_invariant_checks(std::vector<Check>& table);
+void add_loss_scale_checks(std::vector<Check>& table);
 void add_checkpoint_checks(std::vector<Check>& table);
 
 }  // namespace yoke::conformance

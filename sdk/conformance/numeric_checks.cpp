@@ -263,8 +263,8 @@ constexpr Check kRows[] = {
     {"N4",
      "every declared dtype trains",
      "The model trains for 6 steps in each declared dtype, on one rank and on two along each data "
-     "axis. Losses are within 2e-4 (fp32) or 5e-2 (bf16) of the fp64 reference.",
-     "keep an fp32 master copy for bf16, and reduce in reduce_dtype",
+     "axis. Losses are within 2e-4 (fp32) or 5e-2 (bf16, fp16) of the fp64 reference.",
+     "keep an fp32 master copy for bf16 and fp16, and reduce in reduce_dtype",
      every_dtype},
     {"N5",
      "the loss is a mean over targets, not a mean of means",

@@ -223,6 +223,7 @@ int32_t Instance::step(Batch& batch, int64_t step, double lr, uint32_t flags) {
   err = make_error();
   YokeStepArgs args = step_args(&batch.batch(), step, lr);
   args.flags = flags;
+  if (planned_.plan.param_dtype == YOKE_F16 && flags == 0) args.loss_scale = loss_scale;
   return call_backend("step", [&] { return backend.step(wrapped.model, &args, &result, &err); });
 }
 

@@ -142,6 +142,7 @@ class Instance {
   YokeWrapResult wrapped{};
   YokeStepResult result{};
   YokeError err;
+  double loss_scale = 256;  // factor of the loss that step() gives in fp16
 
  private:
   const Planned& planned_;

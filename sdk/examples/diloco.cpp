@@ -112,7 +112,7 @@ class Worker final : public yoke::Wrapped {
     if (yoke::is_training(args) && args.step % setup_.local_steps == 0) synchronise();
     const auto [loss, weight, squares] =
         setup_.workers.sum<3>({own.loss_sum, own.loss_weight, own.grad_norm * own.grad_norm});
-    return {{}, loss, weight, std::sqrt(squares / setup_.workers.size())};
+    return yoke::step_result(args, loss, weight, std::sqrt(squares / setup_.workers.size()));
   }
 
   void checkpoint(const YokeCheckpointArgs& args) override;

@@ -16,12 +16,12 @@ class Replica final : public yoke::Wrapped {
   YokeWrapResult wrap_result() const override { return state_.bytes(); }
   YokeStepResult step(const YokeStepArgs& args) override {
     auto [loss, weight] = ranks_.sum(state_.run(args, host_));
-    if (!yoke::is_training(args)) return {{}, loss, weight, yoke::kUnknown};
+    if (!yoke::is_training(args)) return yoke::step_result(args, loss, weight, yoke::kUnknown);
     // Without this sum every rank trains on its own data only, and the replicas diverge.
     ranks_.all_reduce(state_.grad()).wait();
     const double norm = state_.norm();
     state_.update(args, norm);
-    return {{}, loss, weight, norm};
+    return yoke::step_result(args, loss, weight, norm);
   }
   void checkpoint(const YokeCheckpointArgs& args) override { state_.visit(args, host_.rank); }
 

@@ -127,9 +127,7 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
     norm = yoke_flat_norm(f);
     yoke_flat_update(f, args->step, args->lr, norm);
   }
-  out->loss_sum = sums[0];
-  out->loss_weight = sums[1];
-  out->grad_norm = norm;
+  yoke_report_step(args, sums[0], sums[1], norm, out);
   return YOKE_OK;
 }
 

@@ -41,11 +41,11 @@ class Replica final : public yoke::Wrapped {
       if (training) backward(loss / args.batch->token_weight);
     }
     const auto [loss, weight] = ranks_.sum(sums);
-    if (!training) return {{}, loss, weight, yoke::kUnknown};
+    if (!training) return yoke::step_result(args, loss, weight, yoke::kUnknown);
     ranks_.all_reduce(state_.grad()).wait();
     const double norm = state_.norm();
     state_.update(args, norm);
-    return {{}, loss, weight, norm};
+    return yoke::step_result(args, loss, weight, norm);
   }
   void checkpoint(const YokeCheckpointArgs& args) override { state_.visit(args, host_.rank); }
 

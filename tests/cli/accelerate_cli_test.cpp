@@ -52,6 +52,15 @@ TEST(ConfigImport, PrintsARunFileWithACommentForWhatHasNoEquivalent) {
   EXPECT_THAT(run.out, HasSubstr("ptd: HSDP, 2 replicas of 2 shards"));
 }
 
+// Writes imported.toml, the lines of an import with a small model, and trains it.
+SubprocessResult train_imported(const Playground& p, const std::string& lines) {
+  p.folder().write("imported.toml",
+                   lines +
+                       "model.preset = \"tiny\"\nmodel.layers = 1\ndata.path = \"text.txt\"\n"
+                       "data.seq_len = 32\ntrain.steps = 2\n");
+  return p.yoke({"train", "imported.toml", "--virtual", "2"});
+}
+
 TEST(ConfigImport, TranslatesFp8) {
   const Playground p;
   p.folder().write("fp8.yaml",
@@ -67,15 +76,20 @@ TEST(ConfigImport, TranslatesFp8) {
         "\nprecision.fp8_skip = [\"layers.0.self_attn.q_proj\", \"lm_head\"]",
         "\n# fp8.yaml:5: fp8_config.enable_fsdp_float8_all_gather = true; no effect"})
     EXPECT_THAT(r.out, HasSubstr(line));
-  p.folder().write("imported.toml",
-                   r.out +
-                       "model.preset = \"tiny\"\nmodel.layers = 1\ndata.path = \"text.txt\"\n"
-                       "data.seq_len = 32\ntrain.steps = 2\ntrain.global_batch = 4\n");
-  const SubprocessResult run = p.yoke({"train", "imported.toml", "--virtual", "2"});
+  const SubprocessResult run = train_imported(p, r.out + "train.global_batch = 4\n");
   EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;
   EXPECT_THAT(run.out,
               HasSubstr("bf16, products in fp8 (tensorwise) except those of "
                         "layers.0.self_attn.q_proj, lm_head, gradients reduced in fp32"));
+  const SubprocessResult plain = p.yoke({"train",
+                                         "run.toml",
+                                         "parallel_backend=accelerate_compat",
+                                         "accelerate_compat.config_file=fp8.yaml",
+                                         "precision.param=bf16",
+                                         "--virtual",
+                                         "2"});
+  EXPECT_EQ(plain.ending.exit_code, 2) << plain.err;
+  EXPECT_THAT(plain.err, HasSubstr("means precision.product = \"fp8\", but the run has"));
 }
 
 TEST(ConfigImport, ReadsTheConfigsOfWhateverBackendDeclaresTheName) {
@@ -93,11 +107,7 @@ TEST(ConfigImport, ReadsTheConfigsOfWhateverBackendDeclaresTheName) {
                            "\ntrain.micro_batch = 2 ",
                            "\ndp_shards = 2 "})
     EXPECT_THAT(r.out, HasSubstr(line));
-  p.folder().write("imported.toml",
-                   r.out +
-                       "model.preset = \"tiny\"\nmodel.layers = 1\ndata.path = \"text.txt\"\n"
-                       "data.seq_len = 32\ntrain.steps = 2\n");
-  const SubprocessResult run = p.yoke({"train", "imported.toml", "--virtual", "2"});
+  const SubprocessResult run = train_imported(p, r.out);
   EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;
 }
 

@@ -36,7 +36,8 @@ INSTANTIATE_TEST_SUITE_P(InTree,
                                            "diloco",
                                            "ptd",
                                            "deepspeed_stub",
-                                           "accelerate_compat"),
+                                           "accelerate_compat",
+                                           "megatron_compat"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DeepChecks, PassForSerialAtFourRanks) {

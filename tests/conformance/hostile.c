@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "yoke/half.h"
 #include "yoke/parallel_backend.h"
 #define parallel_backend_entry_v1 honest_entry
 #include "sdk/examples/serial.c"

@@ -109,6 +109,14 @@ TEST(HonestBackend, FailsNothing) {
   for (const auto& [id, status] : trial.check("S,L,C,N,K", 0)) EXPECT_EQ(status, "passed") << id;
 }
 
+// The same backend in fp16.
+TEST(HonestBackend, FailsNothingInFp16) {
+  Trial trial("HONEST_HALF");
+  for (const auto& [id, status] : trial.check("N1,N2,N4,N12,N21,K1", 0))
+    EXPECT_EQ(status, "passed") << id;
+  EXPECT_EQ(trial.output().find("it declares no fp16"), std::string::npos);
+}
+
 const Hostile kHostiles[] = {
     {"UNRESOLVED", "L1", "S1,S3,S4", "undefined symbol: defined_nowhere"},
     {"NEEDS_THE_HOST", "S4,L1", "S3", "yoke_threads_of_the_host"},
@@ -183,6 +191,9 @@ const Hostile kHostiles[] = {
     {"COUNTS_EVERY_STAGE", "N2,N11", "N1,C33", "pp_degree 2"},
     {"DRIFTS", "N13", "N1", "second of two equal runs"},
     {"REPLICAS_DRIFT", "N17", "N2", "differs from the copy"},
+    {"IGNORES_LOSS_SCALE", "N21", "N1,N12", "loss_scale of the result is 0"},
+    {"KEEPS_LOSS_SCALE", "N21", "N1,N12", "the norm of step 1 with the loss scale 64"},
+    {"HIDES_SKIPS", "N12,N21", "N1", "has skipped = 0, expected 1"},
     {"WRONG_MOMENTUM", "N19", "N1", "the reference has"},
 
     {"FORGETS_MOMENTS", "K1,K3", "K8", "exp_avg"},

@@ -85,7 +85,7 @@ void read_weights(const std::string& folder) {
 }
 
 void read_config(const std::string& folder) {
-  const LlamaDims d = read_hf_config(folder).dims;
+  const ModelDims d = read_hf_config(folder).dims;
   require(
       d.dim > 0 && d.layers > 0 && d.heads > 0 && d.kv_heads > 0 && d.ffn_dim > 0 && d.vocab > 0,
       "a dimension is not positive");
@@ -93,8 +93,8 @@ void read_config(const std::string& folder) {
           "a dimension is out of range");
   ModelConfig model;
   model.from = folder;
-  const LlamaDims checked = llama_dims(model);
-  require(checked.dim % checked.heads == 0 && checked.heads % checked.kv_heads == 0,
+  const ModelDims checked = model_dims(model);
+  require(checked.head_size() > 0 && checked.heads % checked.kv_heads == 0,
           "its heads do not divide");
 }
 
@@ -154,7 +154,7 @@ struct Corpus {
             }};
   }
   Target config() const {
-    const LlamaDims dims{24, 2, 6, 2, 40, 50, true, 500, 1e-3};
+    const ModelDims dims{24, 2, 6, 2, 40, 50, true, 500, 1e-3};
     write("config/config.json", hf_config_text(dims, 128));
     const std::string folder = dir / "config";
     return {folder, {"config.json"}, [folder] { read_config(folder); }};

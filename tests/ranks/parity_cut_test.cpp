@@ -52,6 +52,11 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"tp_2", "ptd", on(2, "tp_degree=2"), kBase, {"tp", 0, 0, 0, 20}},
         Layout{
             "tp_2_processes", "ptd", {"--nproc", "2", "tp_degree=2"}, kBase, {"tp", 0, 0, 0, 20}},
+        Layout{"tp_2_gloo",
+               "ptd",
+               {"--nproc", "2", "tp_degree=2", "comm.transport=gloo"},
+               kBase,
+               {"tp", 0, 0, 0, 20}},
         Layout{"tp_4", "ptd", on(4, "tp_degree=4"), kWide, {"tp", 0, 0, 0, 20}},
         Layout{"tp_2_no_sequence_parallel",
                "ptd",

@@ -1,13 +1,13 @@
 // Parity of fp8 products: every backend and layout trains like one rank of `serial`. In fp64 the
-// products are emulated in fp64, so a sum in another order moves a number across a rounding boundary
-// of fp8 about once in 2^48 times.
+// products are emulated in fp64, so a sum in another order moves a number across a rounding
+// boundary of fp8 about once in 2^48 times.
 //
-//   rowwise_gw_hp   a scale belongs to one token or to the whole weight, and gradients of weights are
-//                   plain sums over tokens: no layout changes anything but the order of sums
-//   rowwise         the products for gradients of weights scale over the tokens of a micro-batch.
-//                   Powers of two round normal numbers alike, subnormal ones not
-//   tensorwise      the scales of activations are those of a micro-batch: only the first loss is
-//                   compared, and layouts that do not cut the batch
+//   rowwise_gw_hp   A scale belongs to one token or to the whole weight, and gradients of weights
+//                   are plain sums over tokens: layouts change nothing but the order of sums.
+//   rowwise         The products for gradients of weights scale over the tokens of a micro-batch.
+//                   Powers of two round all normal numbers alike, but not subnormal ones.
+//   tensorwise      The scales of activations are those of a micro-batch. Only the first loss is
+//                   compared, and only for layouts that do not cut the batch.
 #include <gtest/gtest.h>
 
 #include <cmath>

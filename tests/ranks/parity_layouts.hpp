@@ -41,6 +41,9 @@ struct Traffic {
   const char* axis = "";  // "" = no communication
   double least = 0, most = 0, kept = 0;
   double activations = 0;
+  // Whether parameters are gathered in the step after their update, so that the first step moves
+  // less than the others.
+  bool gathers_later = false;
 };
 
 struct Layout {

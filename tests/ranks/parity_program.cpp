@@ -28,15 +28,22 @@ std::string number(double value) {
   return out.str();
 }
 
-std::string run_file(const PlainRun& r, const std::string& text) {
+// Returns the section [model] for the Llama that `r` describes.
+std::string model_section(const PlainRun& r) {
+  std::ostringstream out;
+  out << "family = \"llama\"\ndim = " << r.dim << "\nlayers = " << r.layers
+      << "\nheads = " << r.heads << "\nkv_heads = " << r.kv_heads << "\nffn_dim = " << r.ffn_dim
+      << "\nvocab = " << r.vocab << "\ntied = " << (r.tied ? "true" : "false")
+      << "\nrope_theta = " << number(r.rope_theta) << "\nnorm_eps = " << number(r.norm_eps) << "\n";
+  return out.str();
+}
+
+std::string run_file(const PlainRun& r, const std::string& text, const std::string& model) {
   const char* precision = r.fp64 ? "\"fp64\"" : "\"fp32\"";
   std::ostringstream out;
   out << "parallel_backend = \"serial\"\ndevice = \"cpu\"\nseed = " << r.seed << "\n"
-      << "[model]\nfamily = \"llama\"\ndim = " << r.dim << "\nlayers = " << r.layers
-      << "\nheads = " << r.heads << "\nkv_heads = " << r.kv_heads << "\nffn_dim = " << r.ffn_dim
-      << "\nvocab = " << r.vocab << "\ntied = " << (r.tied ? "true" : "false")
-      << "\nrope_theta = " << number(r.rope_theta) << "\nnorm_eps = " << number(r.norm_eps) << "\n"
-      << "[data]\npath = \"" << text << "\"\nseq_len = " << r.seq_len
+      << "[model]\n"
+      << model << "[data]\npath = \"" << text << "\"\nseq_len = " << r.seq_len
       << "\norder = \"sequential\"\nholdout = 0.1\n"
       << "[train]\nsteps = " << r.steps << "\nglobal_batch = " << r.global_batch
       << "\noptimizer = " << (r.sgd ? "\"sgd\"" : "\"adamw\"") << "\nlr = " << number(r.lr(1))
@@ -67,6 +74,8 @@ std::vector<LoggedStep> read_steps(const std::string& path) {
     s.loss = json.at("loss");
     s.grad_norm = json.at("grad_norm");
     s.lr = json.at("lr");
+    s.loss_scale = json.value("loss_scale", 0.0);
+    s.skipped = json.value("skipped", int64_t{0});
     s.tokens = json.at("tokens");
     for (const auto& [axes, use] : json.at("comm").items())
       s.comm[axes] = {use.at("calls"), use.at("bytes")};
@@ -102,13 +111,20 @@ int64_t ProgramRun::bytes(size_t step, const std::string& axes) const {
   return sum;
 }
 
-ParityProgram::ParityProgram(const PlainRun& run, const std::vector<uint8_t>& text) {
+ParityProgram::ParityProgram(const PlainRun& run,
+                             const std::vector<uint8_t>& text,
+                             const std::string& config_json) {
   std::string folder = (fs::temp_directory_path() / "yoke_parity_XXXXXX").string();
   if (mkdtemp(folder.data()) == nullptr) throw std::runtime_error("mkdtemp " + folder);
   folder_ = folder;
   std::ofstream(folder_ + "/text", std::ios::binary)
       .write(reinterpret_cast<const char*>(text.data()), text.size());
-  std::ofstream(folder_ + "/run.toml") << run_file(run, folder_ + "/text");
+  std::string model = model_section(run);
+  if (!config_json.empty()) {
+    std::ofstream(folder_ + "/config.json") << config_json;
+    model = "config = \"" + folder_ + "/config.json\"\n";
+  }
+  std::ofstream(folder_ + "/run.toml") << run_file(run, folder_ + "/text", model);
 }
 
 ParityProgram::~ParityProgram() {

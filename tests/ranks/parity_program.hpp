@@ -14,6 +14,8 @@ namespace yoke::testing {
 struct LoggedStep {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0;
+  double loss_scale = 0;  // 0 = the line has none
+  int64_t skipped = 0;
   int64_t tokens = 0;
   struct Traffic {
     int64_t calls = 0, bytes = 0;
@@ -39,7 +41,10 @@ struct ProgramRun {
 // A run file for `run` over `text`, in a temporary folder that is deleted with the object.
 class ParityProgram {
  public:
-  ParityProgram(const PlainRun& run, const std::vector<uint8_t>& text);
+  // config_json: the model, instead of the Llama that `run` describes; "" = none.
+  ParityProgram(const PlainRun& run,
+                const std::vector<uint8_t>& text,
+                const std::string& config_json = "");
   ~ParityProgram();
   ParityProgram(const ParityProgram&) = delete;
   ParityProgram& operator=(const ParityProgram&) = delete;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "tests/ranks/parity_layouts.hpp"
 
@@ -144,12 +145,27 @@ INSTANTIATE_TEST_SUITE_P(
         ParamCase{"ptd_cp_2", "ptd", {"--virtual", "2", "cp_degree=2"}},
         ParamCase{"deepspeed_stub_zero3_4",
                   "deepspeed_stub",
-                  {"--virtual", "4", "deepspeed_stub.zero_stage=3"}}),
+                  {"--virtual", "4", "deepspeed_stub.zero_stage=3"}},
+        ParamCase{"megatron_compat_shards_4",
+                  "megatron_compat",
+                  {"--virtual",
+                   "4",
+                   "megatron_compat.use_distributed_optimizer=true",
+                   "megatron_compat.overlap_grad_reduce=true",
+                   "megatron_compat.overlap_param_gather=true",
+                   "megatron_compat.ddp_bucket_size=4000"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- bf16 ----
 
-// The loss at step 100 must be within 1 % of that in fp32, in every layout.
+// Returns the mean of the last ten losses. A single one is noise: rounding in bf16 moves it by more
+// than a percent.
+double final_loss(const std::vector<double>& losses) {
+  return std::accumulate(losses.end() - 10, losses.end(), 0.0) / 10;
+}
+
+// After 100 steps the loss must be within 1 % of that in fp32 in every layout, and within 2 % if
+// gradients are added in bf16 as Megatron does.
 TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
   PlainRun plain = tied();
   plain.steps = 100;
@@ -159,6 +175,7 @@ TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
   struct Run {
     const char* backend;
     Args args;
+    double bound = 0.01;
   };
   const Run runs[] = {
       {"ptd", {}},
@@ -169,7 +186,10 @@ TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
       {"ptd", {"--nproc", "4", "dp_degree=2", "ptd.unit_bytes=1", "precision.reduce=bf16"}},
       {"ptd", {"--virtual", "2", "tp_degree=2"}},
       {"ptd", {"--virtual", "2", "cp_degree=2"}},
-      {"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=3"}}};
+      {"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=3"}},
+      {"megatron_compat", {"--virtual", "2", "megatron_compat.use_distributed_optimizer=true"}},
+      // Megatron adds gradients in bf16 unless it is given --accumulate-allreduce-grads-in-fp32.
+      {"megatron_compat", {"--virtual", "2", "precision.reduce=bf16"}, 0.02}};
   for (const Run& r : runs) {
     if (!backend_built(r.backend)) continue;
     Args args = r.args;
@@ -178,7 +198,7 @@ TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
     ASSERT_EQ(run.exit_code, 0) << run.output;
     ASSERT_EQ(run.steps.size(), 100u) << run.output;
     EXPECT_NEAR(run.steps[0].loss / expected.loss[0], 1, 2e-3) << run.output;
-    EXPECT_NEAR(run.steps[99].loss / expected.loss[99], 1, 0.01) << run.output;
+    EXPECT_NEAR(final_loss(run.losses()) / final_loss(expected.loss), 1, r.bound) << run.output;
     EXPECT_NE(run.losses(), expected.loss) << "this run computed in fp32";
   }
 }
@@ -196,7 +216,14 @@ TEST(ParityDeterminism, TheSameLayoutTwiceIsBitIdentical) {
                          {"ptd", {"--nproc", "4", "dp_degree=2", "precision.param=bf16"}},
                          {"ptd", {"--nproc", "2", "dp_degree=2", "train.micro_batch=2"}},
                          {"ptd", {"--virtual", "4", "cp_degree=2", "tp_degree=2"}},
-                         {"ptd", {"--nproc", "4", "dp_shards=2", "tp_degree=2"}}};
+                         {"ptd", {"--nproc", "4", "dp_shards=2", "tp_degree=2"}},
+                         {"megatron_compat",
+                          {"--nproc",
+                           "2",
+                           "megatron_compat.use_distributed_optimizer=true",
+                           "megatron_compat.overlap_grad_reduce=true",
+                           "megatron_compat.overlap_param_gather=true",
+                           "megatron_compat.ddp_bucket_size=4000"}}};
   for (Twice c : cases) {
     if (!backend_built(c.backend)) continue;
     ParityProgram program(base(), parity_text(1 << 15));

@@ -161,7 +161,7 @@ TEST_P(BackendException, BecomesACodeAndATextInEverySlot) {
   YokeWrapResult other_model = result;
   const MockBatch batch({}, 1);
   const YokeStepArgs s = {
-      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
+      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0, 0};
   YokeStepResult r{};
   r.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   YokeCheckpointArgs c{};
@@ -245,7 +245,7 @@ TEST_F(BackendTable, KeepsTheCallersSizeAndChain) {
   out.grad_norm = -5;
   const MockBatch batch({}, 1);
   const YokeStepArgs args = {
-      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
+      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0, 0};
   ASSERT_EQ(toy.step(wrapped, &args, &out, &err), YOKE_OK);
   EXPECT_EQ(out.loss_sum, 1);
   EXPECT_EQ(out.loss_weight, 2);
@@ -296,7 +296,7 @@ TEST_F(BackendTable, RefusesAStructOfAnotherKind) {
   YokeStepResult out{};  // header not filled in
   const MockBatch batch({}, 1);
   const YokeStepArgs step = {
-      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0};
+      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch.batch(), 1, 0.1, 0, 0, 0};
   EXPECT_EQ(toy.step(wrapped, &step, &out, &err), YOKE_INVALID_ARGUMENT);
 }
 

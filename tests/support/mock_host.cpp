@@ -143,7 +143,7 @@ Session::~Session() {
 
 YokeStepResult Session::step(const YokeBatch& batch, int64_t step, double lr, uint32_t flags) {
   const YokeStepArgs args = {
-      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch, step, lr, flags, 0};
+      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch, step, lr, flags, 0, 0};
   YokeStepResult out{};
   out.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   YokeError err = make_error();

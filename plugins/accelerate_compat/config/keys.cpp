@@ -12,7 +12,7 @@ using enum Form;
 constexpr Key kKeys[] = {
     // ---- Strategy, precision, batch ----
     {"distributed_type", "", kHonoured, kString, "", "NO: one rank; MULTI_CPU, MULTI_GPU: DDP; FSDP: ptd"},
-    {"mixed_precision", "ACCELERATE_MIXED_PRECISION", kRun, kString, "no", "must equal precision.param: \"no\" means fp32 or fp64, \"bf16\" means bf16, \"fp8\" means bf16 with precision.product = \"fp8\"; fp16 is not supported"},
+    {"mixed_precision", "ACCELERATE_MIXED_PRECISION", kRun, kString, "no", "must equal precision.param: \"no\" means fp32 or fp64, \"bf16\" means bf16, \"fp16\" means fp16 with the loss scale of PyTorch's GradScaler, \"fp8\" means bf16 with precision.product = \"fp8\""},
     {"num_processes", "ACCELERATE_NUM_PROCESSES", kRun, kInt, "", "must equal the number of ranks, which --nproc or the launcher sets"},
     {"gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", kRun, kInt, "", "train.micro_batch must be global batch / (data ranks x accumulation steps), and is set to this if it is unset; Accelerate itself reads only the variable, never the file"},
     {"", "ACCELERATE_USE_FSDP", kHonoured, kBool, "false", "true means distributed_type FSDP if there is no config file"},
@@ -59,7 +59,7 @@ constexpr Key kKeys[] = {
     {"", "ACCELERATE_GRADIENT_CLIPPING", kNoEffect, kAny, "", "applies only to DeepSpeed; train.clip limits the norm for every backend"},
     {"megatron_lm_config", "", kRefused, kAny, "", "Megatron-LM is not supported; use parallelism_config"},
     {"", "ACCELERATE_USE_MEGATRON_LM", kRefused, kBool, "false", "Megatron-LM is not supported; use parallelism_config"},
-    {"fp16", "", kRefused, kBool, "false", "fp16 is not supported; use mixed_precision bf16"},
+    {"fp16", "", kRefused, kBool, "false", "an old key of Accelerate; use mixed_precision: fp16"},
 
     // ---- fp8, with mixed_precision fp8 ----
     {"fp8_config", "", kSection, kAny, "", ""},

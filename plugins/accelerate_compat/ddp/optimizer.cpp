@@ -64,7 +64,7 @@ std::vector<at::Tensor> Optimizer::gradients(const Group& group, double scale) c
     const Parameter& parameter = parameters_.all()[p];
     grads.push_back(parameter.leaf.grad().to(parameter.master.scalar_type()));
   }
-  if (scale < 1) at::_foreach_mul_(grads, scale);
+  if (scale != 1) at::_foreach_mul_(grads, scale);
   return grads;
 }
 

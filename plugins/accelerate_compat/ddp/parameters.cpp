@@ -47,7 +47,7 @@ void initialise(const YokeModel& model, int64_t param, const at::Tensor& flat) {
 
 Parameters::Parameters(const YokeModel& model, at::ScalarType compute)
     : model_(require_torch_model(model)) {
-  const at::ScalarType wide = compute == at::kBFloat16 ? at::kFloat : compute;
+  const at::ScalarType wide = c10::elementSize(compute) == 2 ? at::kFloat : compute;
   for (uint64_t p = 0; p < model.summary->num_params; ++p) {
     const at::Tensor& leaf = (*model_->params)[p];
     const at::Tensor memory = at::empty(leaf.sizes(), leaf.options().dtype(compute));

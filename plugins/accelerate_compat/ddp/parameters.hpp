@@ -14,7 +14,8 @@ struct Parameter {
   const YokeParameter* info;
   at::Tensor leaf;    // the model's leaf; its storage points to `memory`
   at::Tensor memory;  // values in the dtype in which the model computes
-  at::Tensor master;  // values to update and save: fp32 if `memory` is bf16, else `memory` itself
+  at::Tensor
+      master;  // values to update and save: fp32 if `memory` has 16 bits, else `memory` itself
 };
 
 // Binds the leaves of a model to memory with initial values. The destructor unbinds them and drops

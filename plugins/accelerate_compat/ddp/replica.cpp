@@ -122,7 +122,8 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
   if (training) drop_gradients();
   // The loss of a run is the mean over all targets of the batch. The reducer averages over the
   // ranks, so multiplying by their number turns its average back into a sum.
-  const double loss_grad = environment_.plan.world_size / batch.token_weight;
+  const double scale = yoke_loss_scale(&args);
+  const double loss_grad = scale * environment_.plan.world_size / batch.token_weight;
   const at::Tensor& memory = parameters_.all().front().memory;
   at::Tensor scalars = at::zeros({kNumScalars}, memory.options().dtype(at::kDouble));
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
@@ -140,14 +141,12 @@ YokeStepResult Replica::step(const YokeStepArgs& args) {
   reduce_scalars(scalars);
   scalars = scalars.cpu();
 
-  YokeStepResult result{};
-  result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
-  result.loss_sum = scalars[kLossSum].item<double>();
-  result.loss_weight = scalars[kLossWeight].item<double>();
-  result.grad_norm = training ? yoke::gradient_norm(squared_gradients()) : kUnknown;
-  if (training && !std::isinf(result.grad_norm))
+  const double norm = training ? yoke::gradient_norm(squared_gradients()) / scale : kUnknown;
+  const YokeStepResult result = step_result(
+      args, scalars[kLossSum].item<double>(), scalars[kLossWeight].item<double>(), norm);
+  if (training && result.skipped == 0)
     optimizer_.update(
-        args.step, args.lr, clip_scale(environment_.plan.optimizer->clip, result.grad_norm));
+        args.step, args.lr, clip_scale(environment_.plan.optimizer->clip, norm) / scale);
   return result;
 }
 

@@ -57,7 +57,7 @@ void report_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run
 
 void report_equivalents(const DsConfig& config,
                         const YokePlan& plan,
-                        const std::vector<HostKey>& scheduler,
+                        const std::vector<HostKey>& host_keys,
                         PlanReport& report) {
   Equivalents run_file(config, report);
   const bool own_peak = !peak_key(config).empty();
@@ -65,7 +65,7 @@ void report_equivalents(const DsConfig& config,
     const bool is_replaced = own_peak && key == std::string_view("train.lr");
     if (run_file.has(path) && !is_replaced) run_file.report(path, key, config.find(path)->dump());
   }
-  for (const HostKey& k : scheduler) {
+  for (const HostKey& k : host_keys) {
     const bool given = config.find(k.path) != nullptr;
     report.equivalent(config.label(k.path),
                       given ? config.shown(k.path) : "its default",
@@ -73,10 +73,12 @@ void report_equivalents(const DsConfig& config,
   }
   report_batch(config, plan, run_file);
   run_file.report("optimizer.type", "train.optimizer", "\"adamw\"");
+  const bool fp16 = config.boolean("fp16.enabled") == true;
+  if (fp16) run_file.report("fp16.enabled", "precision.param", "\"fp16\"");
   for (const char* path : {"bf16.enabled", "bfloat16.enabled"}) {
-    if (run_file.has(path))
-      run_file.report(
-          path, "precision.param", config.boolean(path) == true ? "\"bf16\"" : "\"fp32\"");
+    const bool bf16 = config.boolean(path) == true;
+    if (run_file.has(path) && !fp16)
+      run_file.report(path, "precision.param", bf16 ? "\"bf16\"" : "\"fp32\"");
   }
   report.equivalent(config.label("zero_optimization.stage"),
                     config.shown("zero_optimization.stage"),

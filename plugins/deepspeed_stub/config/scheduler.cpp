@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 struct Param {
   const char* name;       // in scheduler.params
-  const char* key;        // of the run file
+  const char* key;        // key of the run file
   const char* otherwise;  // DeepSpeed's default as JSON; "" = DeepSpeed requires the parameter
 };
 

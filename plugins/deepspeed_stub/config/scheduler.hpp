@@ -13,8 +13,8 @@ namespace yoke::deepspeed_stub {
 
 // A key of the ds_config, and the key of the run file that must have this value.
 struct HostKey {
-  std::string path;  // in the ds_config
-  std::string key;   // of the run file
+  std::string path;  // path of the key in the ds_config
+  std::string key;   // key of the run file
   nlohmann::json value;
 };
 

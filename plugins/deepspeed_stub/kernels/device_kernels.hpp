@@ -16,19 +16,26 @@ class DeviceKernels {
  public:
   static constexpr Kernels table(const char* name) {
     return {name,
-            adamw<float, float>,
-            adamw<float, BFloat16>,
-            adamw<double, double>,
+            adamw<float, float, BFloat16>,
+            adamw<float, BFloat16, BFloat16>,
+            adamw<double, double, BFloat16>,
+            adamw<float, Float16, Float16>,
+            adamw<float, float, Float16>,
             Launch::template squared_norm<float>,
             Launch::template squared_norm<BFloat16>,
             Launch::template squared_norm<double>,
+            Launch::template squared_norm<Float16>,
             add<float, float>,
             add<double, double>,
             add<BFloat16, BFloat16>,
             add<BFloat16, float>,
+            add<Float16, Float16>,
+            add<Float16, float>,
             copy<float, BFloat16>,
             copy<BFloat16, float>,
             copy<float, double>,
+            copy<float, Float16>,
+            copy<Float16, float>,
             copy<uint16_t, uint16_t>,
             copy<uint32_t, uint32_t>,
             copy<uint64_t, uint64_t>,
@@ -37,17 +44,17 @@ class DeviceKernels {
   }
 
  private:
-  template <class Master, class Gradient>
+  template <class Master, class Gradient, class Copy>
   static void adamw(Queue* queue,
                     int64_t count,
                     const AdamWStep& step,
-                    const AdamWArrays<Master, Gradient>& arrays,
+                    const AdamWArrays<Master, Gradient, Copy>& arrays,
                     const StepTotals* totals) {
     const Coefficients<Master> c = coefficients<Master>(step);
     if (arrays.copy != nullptr) {
-      Launch::elements(queue, AdamW<Master, Gradient, true>{arrays, c, totals}, count);
+      Launch::elements(queue, AdamW<Master, Gradient, Copy, true>{arrays, c, totals}, count);
     } else {
-      Launch::elements(queue, AdamW<Master, Gradient, false>{arrays, c, totals}, count);
+      Launch::elements(queue, AdamW<Master, Gradient, Copy, false>{arrays, c, totals}, count);
     }
   }
 
@@ -63,8 +70,8 @@ class DeviceKernels {
   static void set_totals(Queue* queue, const StepTotals& values, StepTotals* totals) {
     Launch::once(queue, SetTotals{values, totals});
   }
-  static void decide_update(Queue* queue, double claimed, double clip, StepTotals* totals) {
-    Launch::once(queue, DecideUpdate{claimed, clip, totals});
+  static void decide_update(Queue* queue, const UpdateRule& rule, StepTotals* totals) {
+    Launch::once(queue, DecideUpdate{rule, totals});
   }
 };
 

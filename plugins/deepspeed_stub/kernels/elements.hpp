@@ -10,11 +10,12 @@
 #include <cstring>
 
 #include "plugins/deepspeed_stub/kernels/kernels.hpp"
+#include "yoke/half.h"
 #include "yoke/optimizer.h"
 
 namespace yoke::deepspeed_stub {
 
-// Returns x in the type in which its arithmetic is done: fp32 for bf16, else its own type.
+// Returns x in the type in which its arithmetic is done: fp32 for 16-bit types, else its own type.
 static inline YOKE_HOST_DEVICE float widen(BFloat16 x) {
   const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
   float value;
@@ -27,6 +28,9 @@ static inline YOKE_HOST_DEVICE float widen(float x) {
 static inline YOKE_HOST_DEVICE double widen(double x) {
   return x;
 }
+static inline YOKE_HOST_DEVICE float widen(Float16 x) {
+  return yoke_half_to_float(x.bits);
+}
 
 // Rounds to the nearest bf16, ties to even. NaN stays NaN: a plain rounding of its bits could carry
 // into the exponent and yield infinity.
@@ -36,6 +40,18 @@ static inline YOKE_HOST_DEVICE BFloat16 round_to_bf16(float x) {
   const uint32_t quiet = (bits >> 16) | 0x40u;
   const uint32_t nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return {static_cast<uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest)};
+}
+
+// Assigns x, rounded to the type of *y.
+template <class From, class To>
+static inline YOKE_HOST_DEVICE void assign(From x, To* y) {
+  *y = x;
+}
+static inline YOKE_HOST_DEVICE void assign(float x, BFloat16* y) {
+  *y = round_to_bf16(x);
+}
+static inline YOKE_HOST_DEVICE void assign(float x, Float16* y) {
+  y->bits = yoke_float_to_half(x);
 }
 
 // The constants of one AdamW step, computed in fp64 and rounded once to the type of the arithmetic.
@@ -85,10 +101,10 @@ static inline YOKE_HOST_DEVICE bool target_counts_agree(double counted, double c
 }
 
 // Sets totals.scale and totals.update from the sums over all ranks; see Kernels::decide_update.
-static inline YOKE_HOST_DEVICE void decide_update(double claimed, double clip, StepTotals& totals) {
-  const double norm = yoke_gradient_norm(totals.squared_norm);
-  totals.scale = yoke_clip_scale(clip, norm);
-  totals.update = std::isfinite(norm) && target_counts_agree(totals.targets, claimed) ? 1 : 0;
+static inline YOKE_HOST_DEVICE void decide_update(const UpdateRule& rule, StepTotals& totals) {
+  const double norm = yoke_gradient_norm(totals.squared_norm) / rule.loss_scale;
+  totals.scale = yoke_clip_scale(rule.clip, norm) / rule.loss_scale;
+  totals.update = std::isfinite(norm) && target_counts_agree(totals.targets, rule.claimed) ? 1 : 0;
 }
 
 }  // namespace yoke::deepspeed_stub

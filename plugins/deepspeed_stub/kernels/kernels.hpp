@@ -14,6 +14,11 @@ struct BFloat16 {
   uint16_t bits;
 };
 
+// An fp16 number.
+struct Float16 {
+  uint16_t bits;
+};
+
 // A queue of work for a device. The work is done in the order of the calls. Each kind of device
 // derives its own class. On the CPU, work is done at once and the queue is NULL.
 struct Queue {};
@@ -32,8 +37,15 @@ struct StepTotals {
   double loss;          // sum over all targets
   double targets;       // number of targets
   double squared_norm;  // squared norm of all gradients
-  double scale;         // factor of the gradients that clips them; 1 = no clipping
+  double scale;         // factor of the gradients: clips them, and removes the loss scale
   int64_t update;       // 0 = the step changes nothing
+};
+
+// What decides whether and how a step updates.
+struct UpdateRule {
+  double claimed;     // number of targets of the batch
+  double clip;        // bound of the gradient norm; 0 = none
+  double loss_scale;  // factor of the loss that the gradients contain
 };
 
 // One AdamW update as the contract defines it (YokeOptimizer).
@@ -44,21 +56,21 @@ struct AdamWStep {
 };
 
 // Parameters and moments are updated in place. Unless `copy` is NULL, the updated parameters are
-// also written there, rounded to bf16; the model computes with these.
-template <class Master, class Gradient>
+// also written there, rounded to 16 bits; the model computes with these.
+template <class Master, class Gradient, class Copy>
 struct AdamWArrays {
   Master *param, *exp_avg, *exp_avg_sq;
   const Gradient* gradient;
-  BFloat16* copy;
+  Copy* copy;
 };
 
 // Multiplies the gradients by totals->scale and updates the arrays. Does nothing if totals->update
 // is 0.
-template <class Master, class Gradient>
+template <class Master, class Gradient, class Copy>
 using AdamWKernel = void (*)(Queue*,
                              int64_t count,
                              const AdamWStep& step,
-                             const AdamWArrays<Master, Gradient>& arrays,
+                             const AdamWArrays<Master, Gradient, Copy>& arrays,
                              const StepTotals* totals);
 // Sets *sum to the sum of the squares of x.
 template <class T>
@@ -70,25 +82,33 @@ using RowKernel = void (*)(Queue*, const Rows& rows, const From* from, To* to);
 struct Kernels {
   const char* name;  // name of the instruction set, or of the kind of device
 
-  AdamWKernel<float, float> adamw_fp32;
-  AdamWKernel<float, BFloat16> adamw_bf16;
-  AdamWKernel<double, double> adamw_fp64;
+  // Named by the dtype of the gradients; the last two write copies in fp16, the others in bf16.
+  AdamWKernel<float, float, BFloat16> adamw_fp32;
+  AdamWKernel<float, BFloat16, BFloat16> adamw_bf16;
+  AdamWKernel<double, double, BFloat16> adamw_fp64;
+  AdamWKernel<float, Float16, Float16> adamw_fp16;
+  AdamWKernel<float, float, Float16> adamw_fp32_to_fp16;
 
   // The sum is in fp64 for every type.
   NormKernel<float> squared_norm_fp32;
   NormKernel<BFloat16> squared_norm_bf16;
   NormKernel<double> squared_norm_fp64;
+  NormKernel<Float16> squared_norm_fp16;
 
-  // Compute to += from. A bf16 sum is rounded after each addition.
+  // Compute to += from. A 16-bit sum is rounded after each addition.
   RowKernel<float, float> add_fp32;
   RowKernel<double, double> add_fp64;
   RowKernel<BFloat16, BFloat16> add_bf16;
   RowKernel<BFloat16, float> add_bf16_to_fp32;
+  RowKernel<Float16, Float16> add_fp16;
+  RowKernel<Float16, float> add_fp16_to_fp32;
 
-  // Compute to = from. A cast to bf16 rounds to the nearest value, ties to even, and keeps NaN.
+  // Compute to = from. A cast to 16 bits rounds to the nearest value, ties to even, and keeps NaN.
   RowKernel<float, BFloat16> fp32_to_bf16;
   RowKernel<BFloat16, float> bf16_to_fp32;
   RowKernel<float, double> fp32_to_fp64;
+  RowKernel<float, Float16> fp32_to_fp16;
+  RowKernel<Float16, float> fp16_to_fp32;
 
   // Copy elements of two, four and eight bytes without a change.
   RowKernel<uint16_t, uint16_t> copy_2;
@@ -100,7 +120,7 @@ struct Kernels {
   // Sets totals->scale and totals->update from the sums over all ranks. totals->update becomes 1 if
   // the norm is finite and totals->targets equals `claimed`, the number of targets of the batch, up
   // to rounding; else 0.
-  void (*decide_update)(Queue*, double claimed, double clip, StepTotals* totals);
+  void (*decide_update)(Queue*, const UpdateRule& rule, StepTotals* totals);
 };
 
 // The kernels for every instruction set that this machine's CPU has, the widest last.

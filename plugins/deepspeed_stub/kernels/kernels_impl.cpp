@@ -16,18 +16,18 @@ constexpr int64_t kLanes = 32;
 
 // kCopy is a template argument because a branch inside the loop could keep it from being
 // vectorised.
-template <bool kCopy, class Master, class Gradient>
+template <bool kCopy, class Master, class Gradient, class Copy>
 void adamw_loop(int64_t count,
                 const AdamWStep& step,
-                const AdamWArrays<Master, Gradient>& arrays,
-                double clip_scale) {
+                const AdamWArrays<Master, Gradient, Copy>& arrays,
+                double factor) {
   const Coefficients<Master> c = coefficients<Master>(step);
-  const auto scale = static_cast<Master>(clip_scale);
+  const auto scale = static_cast<Master>(factor);
   Master* __restrict__ const param = arrays.param;
   Master* __restrict__ const exp_avg = arrays.exp_avg;
   Master* __restrict__ const exp_avg_sq = arrays.exp_avg_sq;
   const Gradient* __restrict__ const gradient = arrays.gradient;
-  BFloat16* __restrict__ const copy = arrays.copy;
+  Copy* __restrict__ const copy = arrays.copy;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
     const Master g = scale * widen(gradient[i]);
@@ -37,15 +37,15 @@ void adamw_loop(int64_t count,
     exp_avg[i] = m;
     exp_avg_sq[i] = v;
     param[i] = p;
-    if constexpr (kCopy) copy[i] = round_to_bf16(static_cast<float>(p));
+    if constexpr (kCopy) assign(static_cast<float>(p), &copy[i]);
   }
 }
 
-template <class Master, class Gradient>
+template <class Master, class Gradient, class Copy>
 void adamw_all(Queue*,
                int64_t count,
                const AdamWStep& step,
-               const AdamWArrays<Master, Gradient>& arrays,
+               const AdamWArrays<Master, Gradient, Copy>& arrays,
                const StepTotals* totals) {
   // The kernel makes this check, not its caller: on a GPU only kernels can read `totals`.
   if (totals->update == 0) return;
@@ -90,23 +90,13 @@ void by_rows(Queue*, const Rows& rows, const From* from, To* to) {
 template <class T, class Sum>
 void add(int64_t count, const T* x, Sum* sum) {
 #pragma omp simd
-  for (int64_t i = 0; i < count; ++i) sum[i] += widen(x[i]);
-}
-
-void add_bf16(int64_t count, const BFloat16* x, BFloat16* sum) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) sum[i] = round_to_bf16(widen(sum[i]) + widen(x[i]));
-}
-
-void fp32_to_bf16(int64_t count, const float* from, BFloat16* to) {
-#pragma omp simd
-  for (int64_t i = 0; i < count; ++i) to[i] = round_to_bf16(from[i]);
+  for (int64_t i = 0; i < count; ++i) assign(widen(sum[i]) + widen(x[i]), &sum[i]);
 }
 
 template <class From, class To>
-void widen_all(int64_t count, const From* from, To* to) {
+void cast(int64_t count, const From* from, To* to) {
 #pragma omp simd
-  for (int64_t i = 0; i < count; ++i) to[i] = widen(from[i]);
+  for (int64_t i = 0; i < count; ++i) assign(widen(from[i]), &to[i]);
 }
 
 // Copies bits: one instance serves all types of the same size.
@@ -119,8 +109,8 @@ void set_totals(Queue*, const StepTotals& values, StepTotals* totals) {
   *totals = values;
 }
 
-void decide_update(Queue*, double claimed, double clip, StepTotals* totals) {
-  deepspeed_stub::decide_update(claimed, clip, *totals);
+void decide_update(Queue*, const UpdateRule& rule, StepTotals* totals) {
+  deepspeed_stub::decide_update(rule, *totals);
 }
 
 }  // namespace
@@ -129,19 +119,26 @@ void decide_update(Queue*, double claimed, double clip, StepTotals* totals) {
 extern const Kernels YOKE_DEEPSPEED_KERNELS;
 const Kernels YOKE_DEEPSPEED_KERNELS = {
     YOKE_DEEPSPEED_KERNELS_SET,
-    adamw_all<float, float>,
-    adamw_all<float, BFloat16>,
-    adamw_all<double, double>,
+    adamw_all<float, float, BFloat16>,
+    adamw_all<float, BFloat16, BFloat16>,
+    adamw_all<double, double, BFloat16>,
+    adamw_all<float, Float16, Float16>,
+    adamw_all<float, float, Float16>,
     squared_norm<float>,
     squared_norm<BFloat16>,
     squared_norm<double>,
+    squared_norm<Float16>,
     by_rows<add<float, float>, float, float>,
     by_rows<add<double, double>, double, double>,
-    by_rows<add_bf16, BFloat16, BFloat16>,
+    by_rows<add<BFloat16, BFloat16>, BFloat16, BFloat16>,
     by_rows<add<BFloat16, float>, BFloat16, float>,
-    by_rows<fp32_to_bf16, float, BFloat16>,
-    by_rows<widen_all<BFloat16, float>, BFloat16, float>,
-    by_rows<widen_all<float, double>, float, double>,
+    by_rows<add<Float16, Float16>, Float16, Float16>,
+    by_rows<add<Float16, float>, Float16, float>,
+    by_rows<cast<float, BFloat16>, float, BFloat16>,
+    by_rows<cast<BFloat16, float>, BFloat16, float>,
+    by_rows<cast<float, double>, float, double>,
+    by_rows<cast<float, Float16>, float, Float16>,
+    by_rows<cast<Float16, float>, Float16, float>,
     by_rows<copy<uint16_t>, uint16_t, uint16_t>,
     by_rows<copy<uint32_t>, uint32_t, uint32_t>,
     by_rows<copy<uint64_t>, uint64_t, uint64_t>,

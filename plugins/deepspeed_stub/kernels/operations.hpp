@@ -59,13 +59,15 @@ struct CopyOf {
     store(y, to + i);
   }
 
+  // Equal types are copied as they are.
   template <class T>
   static YOKE_HOST_DEVICE void convert(T x, T* y) {
     *y = x;
   }
-  static YOKE_HOST_DEVICE void convert(float x, BFloat16* y) { *y = round_to_bf16(x); }
-  static YOKE_HOST_DEVICE void convert(BFloat16 x, float* y) { *y = widen(x); }
-  static YOKE_HOST_DEVICE void convert(float x, double* y) { *y = x; }
+  template <class T, class U>
+  static YOKE_HOST_DEVICE void convert(T x, U* y) {
+    assign(widen(x), y);
+  }
 };
 
 template <class From, class To>
@@ -79,24 +81,16 @@ struct SumOf {
   YOKE_HOST_DEVICE void run(int64_t i) {
     const Pack<From, kCount> x = load<kCount>(from + i);
     Pack<To, kCount> sum = load<kCount>(to + i);
-    for (int k = 0; k < kCount; ++k) add(x.at[k], &sum.at[k]);
+    for (int k = 0; k < kCount; ++k) assign(widen(sum.at[k]) + widen(x.at[k]), &sum.at[k]);
     store(sum, to + i);
-  }
-
-  template <class T>
-  static YOKE_HOST_DEVICE void add(From x, T* sum) {
-    *sum += widen(x);
-  }
-  static YOKE_HOST_DEVICE void add(BFloat16 x, BFloat16* sum) {
-    *sum = round_to_bf16(widen(*sum) + widen(x));
   }
 };
 
-template <class Master, class Gradient, bool kCopy>
+template <class Master, class Gradient, class Copy, bool kCopy>
 struct AdamW {
   static constexpr int kWidth =
-      kCopy ? kWidthOf<Master, Gradient, BFloat16> : kWidthOf<Master, Gradient>;
-  AdamWArrays<Master, Gradient> arrays;
+      kCopy ? kWidthOf<Master, Gradient, Copy> : kWidthOf<Master, Gradient>;
+  AdamWArrays<Master, Gradient, Copy> arrays;
   Coefficients<Master> coefficients;
   const StepTotals* totals;
   Master scale = 0;
@@ -107,7 +101,7 @@ struct AdamW {
     return totals->update != 0;
   }
   YOKE_HOST_DEVICE bool aligned(int64_t i) const {
-    const AdamWArrays<Master, Gradient>& a = arrays;
+    const AdamWArrays<Master, Gradient, Copy>& a = arrays;
     return are_aligned(a.param + i, a.exp_avg + i, a.exp_avg_sq + i, a.gradient + i) &&
            (!kCopy || are_aligned(a.copy + i));
   }
@@ -117,13 +111,13 @@ struct AdamW {
     Pack<Master, kCount> p = load<kCount>(arrays.param + i);
     Pack<Master, kCount> m = load<kCount>(arrays.exp_avg + i);
     Pack<Master, kCount> v = load<kCount>(arrays.exp_avg_sq + i);
-    Pack<BFloat16, kCount> rounded;
+    Pack<Copy, kCount> rounded;
     for (int k = 0; k < kCount; ++k) {
       const Master g = scale * widen(gradient.at[k]);
       m.at[k] = next_exp_avg(coefficients, g, m.at[k]);
       v.at[k] = next_exp_avg_sq(coefficients, g, v.at[k]);
       p.at[k] = next_param(coefficients, p.at[k], m.at[k], v.at[k]);
-      if constexpr (kCopy) rounded.at[k] = round_to_bf16(static_cast<float>(p.at[k]));
+      if constexpr (kCopy) assign(static_cast<float>(p.at[k]), &rounded.at[k]);
     }
     store(p, arrays.param + i);
     store(m, arrays.exp_avg + i);
@@ -139,9 +133,9 @@ struct SetTotals {
   YOKE_HOST_DEVICE void operator()() const { *totals = values; }
 };
 struct DecideUpdate {
-  double claimed, clip;
+  UpdateRule rule;
   StepTotals* totals;
-  YOKE_HOST_DEVICE void operator()() const { decide_update(claimed, clip, *totals); }
+  YOKE_HOST_DEVICE void operator()() const { decide_update(rule, *totals); }
 };
 
 // ---- Threads ----

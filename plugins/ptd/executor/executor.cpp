@@ -54,6 +54,8 @@ Executor::Executor(Parts parts)
       loss_grad_(at::zeros_like(num_targets_)),
       scalars_(at::zeros({kNumScalars}, num_targets_.options())) {
   make_units(parts_.params);
+  if (parts_.model.params->front().scalar_type() == at::kHalf)
+    device_scale_ = at::ones_like(num_targets_);
   if (own_spec().exact_sums) {
     param_squares_.emplace(parts_.params, parts_.state);
     scalars_ = at::zeros({kNumScalars + param_squares_->size()}, scalars_.options());
@@ -130,7 +132,7 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
   forward_only_ = (args.flags & YOKE_STEP_FORWARD_ONLY) != 0;
   const StepGuard guard(/*with_graph=*/false);  // each block builds a graph of its own
   try {
-    take_batch(*args.batch);
+    take_batch(args);
     // Step number and learning rate change with every step, so they are written outside of the
     // recorded graph.
     if (!forward_only_) parts_.optimizer.begin_step(args.step, args.lr);
@@ -146,8 +148,8 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
     abandon_step();
     throw;
   }
-  // A norm that is not finite is reported as infinity, and nothing was updated in that case.
-  if (!forward_only_ && !std::isinf(result_.grad_norm)) parts_.optimizer.commit();
+  result_ = step_result(args, result_.loss_sum, result_.loss_weight, result_.grad_norm);
+  if (!forward_only_ && result_.skipped == 0) parts_.optimizer.commit();
   return result_;
 }
 
@@ -159,7 +161,8 @@ bool Executor::computes_loss() const {
 // Borrows the inputs and counts their targets. The ranks of pp, cp and tp share a batch, so only
 // one of them counts: the first along cp and tp of those that compute the loss. If no rank did, the
 // host would find that the targets of the step are not those of the batch.
-void Executor::take_batch(const YokeBatch& batch) {
+void Executor::take_batch(const YokeStepArgs& args) {
+  const YokeBatch& batch = *args.batch;
   inputs_.clear();
   double targets = 0;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
@@ -172,11 +175,13 @@ void Executor::take_batch(const YokeBatch& batch) {
         on_stream() ? batch.micros[m]->token_weight : parts_.model.loss_weight(inputs_.back());
   }
   num_targets_.fill_(targets);
-  loss_grad_.fill_(1 / batch.token_weight);
+  loss_scale_ = forward_only_ ? 1 : yoke_loss_scale(&args);
+  if (device_scale_.defined()) device_scale_.fill_(loss_scale_);
+  loss_grad_.fill_(loss_scale_ / batch.token_weight);
 }
 
 // Issues all the work of a step; a graph records exactly this work. The step number, the learning
-// rate and the batch are in tensors that were written before.
+// rate, the loss scale and the batch are in tensors that were written before.
 void Executor::issue(const std::vector<TorchInputs>& inputs) {
   distributed_ = inputs;
   if (parts_.model_on_mesh != nullptr) {
@@ -336,7 +341,7 @@ void Executor::read_results() {
   const double* v = values.const_data_ptr<double>();
   result_.loss_sum = v[kLossSum];
   result_.loss_weight = v[kNumTargets];
-  result_.grad_norm = forward_only_ ? kUnknown : gradient_norm(v[kSquaredNorm]);
+  result_.grad_norm = forward_only_ ? kUnknown : gradient_norm(v[kSquaredNorm]) / loss_scale_;
 }
 
 // Polls instead of blocking, so that a run can be cancelled while a device or a peer is stuck.
@@ -373,12 +378,11 @@ void Executor::require_not_cancelled() const {
 // if it is not finite. On a stream the norm is still being computed: divisor and skip flag are
 // computed on the device as well, so nothing waits and the update can be recorded in a graph.
 void Executor::update() {
-  if (on_stream()) {
-    parts_.optimizer.update_with(clip_on_device(scalars_[kSquaredNorm], parts_.clip));
-    return;
-  }
+  if (on_stream())
+    return parts_.optimizer.update_with(
+        clip_on_device(scalars_[kSquaredNorm], parts_.clip, device_scale_));
   if (std::isinf(result_.grad_norm)) return;
-  parts_.optimizer.update(clip_scale(parts_.clip, result_.grad_norm));
+  parts_.optimizer.update(clip_scale(parts_.clip, result_.grad_norm) / loss_scale_);
 }
 
 // Frees what a failed step still holds. If a collective is in flight, its buffers cannot be freed

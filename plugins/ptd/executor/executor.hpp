@@ -75,7 +75,7 @@ class Executor {
   // Returns true if work is queued on a stream: then the host reads no result before the end of the
   // step.
   bool on_stream() const { return parts_.host.stream != nullptr; }
-  void take_batch(const YokeBatch& batch);
+  void take_batch(const YokeStepArgs& args);
   void issue(const std::vector<TorchInputs>& inputs);
   void run(const Action& action);
   void forward(const Action& action);
@@ -106,8 +106,10 @@ class Executor {
   // These belong to the step in progress.
   std::vector<TorchInputs> inputs_;       // one per micro-batch
   std::vector<TorchInputs> distributed_;  // the parts of inputs_ that the blocks get
-  at::Tensor num_targets_;  // fp64 scalar: targets in inputs_; 0 if another rank counts them
-  at::Tensor loss_grad_;    // fp64 scalar: 1 / number of targets on all ranks
+  at::Tensor num_targets_;   // fp64 scalar: targets in inputs_; 0 if another rank counts them
+  double loss_scale_ = 1;    // factor of the loss
+  at::Tensor device_scale_;  // fp64 scalar: the same number; undefined unless in fp16
+  at::Tensor loss_grad_;     // fp64 scalar: loss scale / number of targets on all ranks
   bool forward_only_ = false;
   // fp64 [3]: loss sum, number of targets, squared gradient norm. With exact sums, the sum of
   // squares of each parameter of the model follows.

@@ -29,15 +29,21 @@ at::Tensor squared_norm(const at::Tensor& grads) {
   return sum;
 }
 
-ClipTensors clip_on_device(const at::Tensor& squared, double clip) {
+ClipTensors clip_on_device(const at::Tensor& squared, double clip, const at::Tensor& loss_scale) {
   ClipTensors result;
   result.skip = squared.isfinite().logical_not().to(at::kFloat);
-  if (clip > 0) result.divisor = squared.sqrt().add(1e-6).div(clip).clamp_min(1);
+  result.divisor = loss_scale;
+  if (clip > 0) {
+    at::Tensor norm = squared.sqrt();
+    if (loss_scale.defined()) norm.div_(loss_scale);
+    result.divisor = norm.add_(1e-6).div_(clip).clamp_min_(1);
+    if (loss_scale.defined()) result.divisor.mul_(loss_scale);
+  }
   return result;
 }
 
 at::Tensor clip_divisor(double scale, at::Device device) {
-  if (scale >= 1) return {};
+  if (scale == 1) return {};
   return at::full({}, 1 / scale, at::TensorOptions().dtype(at::kDouble).device(device));
 }
 

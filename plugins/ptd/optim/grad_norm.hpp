@@ -6,6 +6,9 @@
 //     divisor = 1 / scale = max(1, (norm + 1e-6) / clip)
 // The host knows the norm and computes the scale; clip_divisor() turns it into a divisor. Where the
 // norm stays in device memory, clip_on_device() computes the divisor there.
+//
+// In fp16 runs the gradients contain the factor of the loss, YokeStepArgs.loss_scale. The norm
+// above is that of the gradients without it, and the scale is divided by it as well.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,13 +21,17 @@ at::Tensor squared_norm(const at::Tensor& grads);
 
 // A clip as scalars on the device of the gradients.
 struct ClipTensors {
-  at::Tensor divisor;  // fp64, at least 1; undefined = nothing is clipped
+  at::Tensor divisor;  // fp64, at least the loss scale; undefined = 1
   at::Tensor skip;     // fp32: 1 if the norm is not finite, so that nothing is updated, else 0
 };
 
 // Returns the clip for a squared norm in device memory, without reading it on the host. squared:
-// squared norm of the gradient over all ranks. clip: bound of the norm, 0 = none.
-ClipTensors clip_on_device(const at::Tensor& squared, double clip);
+// squared norm of the gradient over all ranks, with the factor of the loss. clip: bound of the norm
+// without this factor, 0 = none. loss_scale: the factor, an fp64 scalar on the device; undefined =
+// 1.
+ClipTensors clip_on_device(const at::Tensor& squared,
+                           double clip,
+                           const at::Tensor& loss_scale = {});
 
 // Returns 1 / scale as an fp64 scalar; undefined for scale = 1.
 at::Tensor clip_divisor(double scale, at::Device device);

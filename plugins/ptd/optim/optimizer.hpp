@@ -36,8 +36,8 @@ class Optimizer {
   // would write the old values.
   void begin_step(int64_t step, double lr);
 
-  // Updates state.params from state.grads times scale, a number in (0, 1]. The values in
-  // state.grads are unspecified afterwards.
+  // Updates state.params from state.grads times scale, a number above 0: the clip divided by the
+  // factor of the loss. The values in state.grads are unspecified afterwards.
   virtual void update(double scale) = 0;
   // Does the same without reading device memory on the host. The work that it issues may be
   // recorded in a graph and replayed after another begin_step(). Changes nothing if clip.skip is 1.

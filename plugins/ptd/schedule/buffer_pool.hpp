@@ -2,8 +2,8 @@
 // it and guarantees a bound that a general allocator does not: it never holds more than was in use
 // at one time.
 //
-// Which buffer is reused, and which one is freed, depends only on sizes. So the same class computes
-// the memory of a step that nobody runs: there, Memory is a type without any.
+// Which buffer is reused or freed depends only on sizes, so the same class also predicts the memory
+// of a step without running it; Memory is then an empty type.
 #pragma once
 
 #include <algorithm>

@@ -41,10 +41,10 @@ std::vector<ScheduleFault> check_rank(const StepSpec& spec,
 
 // Checks the lists of all ranks, each alone and all together. specs: one for each rank of pp. The
 // rank of a list is ((pp * replicas + replica) * shards + shard) * tp + t, where tp follows from
-// the number of lists. If ranks with the same coordinate along pp have
-// equal lists, one list for each coordinate is enough. Messages are taken to move as NCCL
-// moves them: those of one direction between two ranks in the order in which both of them issue
-// them, and none before it is received.
+// the number of lists. If ranks with the same coordinate along pp have equal lists, one list for
+// each coordinate is enough. Messages of one direction and kind (outputs or gradients) between two
+// ranks arrive in the order in which both ranks issue them, as with NCCL, and none arrives before
+// it is received.
 std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,
                                        const std::vector<std::vector<Action>>& lists);
 

@@ -10,7 +10,8 @@
 namespace yoke::ptd {
 
 // What the passes over a block need at their peaks, in bytes, in addition to what existed when they
-// began. The gradients of the block's parameters are included. 0: no more than before or after.
+// began. The gradients of the block's parameters are included. 0: the peak is what exists before or
+// after.
 struct PassPeaks {
   int64_t forward = 0, backward = 0, backward_input = 0, backward_weight = 0;
 };

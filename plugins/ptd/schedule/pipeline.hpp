@@ -15,17 +15,20 @@
 namespace yoke::ptd {
 
 enum class PipelineKind : uint8_t {
-  kGpipe,        // all forwards, then all backwards. Idle (p-1)(F+I+W), m in flight
-  k1F1B,         // forwards and backwards in turn (PipeDream-flush). Idle (p-1)(F+I+W), p in flight
-  kInterleaved,  // 1F1B over v chunks, in groups of p micro-batches (Megatron-LM). Idle / v
-  kLoopedBfs,    // GPipe over v chunks: a whole chunk at a time. Idle / v, m in flight
+  kGpipe,  // all forwards, then all backwards. Idle (p-1)(F+I), m in flight
+  k1F1B,   // forwards and backwards in turn (PipeDream-flush). Idle (p-1)(F+I), p in flight
+  // 1F1B over v chunks, in groups of p micro-batches (Megatron-LM). Idle (p-1)(F+I)/v,
+  // p + (p-1)/v in flight
+  kInterleaved,
+  kLoopedBfs,  // GPipe over v chunks: a whole chunk at a time. Idle (p-1)(F+I)/v, m in flight
   // Zero bubble: the gradients of weights fill what would be idle time.
   kZbH1,           // 1F1B with W delayed. Idle (p-1)(F+I-W), p in flight
-  kZbInterleaved,  // the same over v chunks. Idle / v, p in flight
-  kZbV,            // over a vee, by hand (arXiv 2401.10241). Idle (p-1)/2 if F = I = W, p in flight
-  kVHalf,          // over a vee with half the memory (arXiv 2405.15362). p/2 + 1 in flight
-  kVMin,           // over a vee with the least memory. p/3 + 1 in flight
-  kDualPipeV,      // over a vee (DeepSeek). Idle (p-1)/2, p + 1/2 in flight; m of 2 p or more
+  kZbInterleaved,  // the same over v chunks. Idle (p-1)(F+I-W)/v, p in flight
+  // Over StagePlacement::kVee. The idle times hold if F = I = W = 1.
+  kZbV,        // the handcrafted schedule of arXiv 2401.10241. Idle (p-1)/2, p in flight
+  kVHalf,      // half the memory (arXiv 2405.15362). p/2 + 1 in flight
+  kVMin,       // the least memory (arXiv 2405.15362). p/3 + 1 in flight
+  kDualPipeV,  // DeepSeek's; requires m >= 2 p. Idle (p-1)/2, p + 1/2 in flight
 };
 
 enum class StageOp : uint8_t {
@@ -50,8 +53,8 @@ struct PipelineInfo {
   StagePlacement placement;  // where its stages lie
   int chunks;                // stages of a rank if the user gives none
   bool any_chunks;           // whether the user may choose another number of chunks, 2 or more
-  // Whether each message is received soon after it was sent. If a rank computes all micro-batches
-  // of a stage before it turns to another one, messages for that one are not received before.
+  // Whether each message is received soon after it was sent. False if a rank computes all
+  // micro-batches of a stage first: messages for its next stage wait until it gets there.
   bool in_step;
 };
 const PipelineInfo& info_of(PipelineKind kind);

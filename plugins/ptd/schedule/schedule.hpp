@@ -11,7 +11,8 @@
 //   Reshard 1 · ReduceGrad 1 · Backward 0 · Reshard 0 · WaitReduce 1 · ReduceGrad 0 · WaitReduce 0
 //   · ReduceScalars · Update
 //
-// Unit 0 is not resharded after its forward here: its backward would gather it again at once.
+// Unit 0 is not resharded after its forward: the gather for its backward would start right away,
+// before Forward 1.
 #pragma once
 
 #include <cstdint>

@@ -26,9 +26,10 @@ struct Stages {
 // Returns the rank of each of the ranks * chunks stages.
 std::vector<int> place_stages(StagePlacement placement, int ranks, int chunks);
 
-// Cuts the blocks into one stage for each entry of rank_of, none of them empty, so that the rank
-// with the most work has as little as possible; among such cuts, so that stages are of equal size.
-// work: cost of each block, in any unit; at least as many as there are stages.
+// Cuts the blocks into one stage for each entry of rank_of, none of them empty. Minimises the work
+// of the rank that has the most, and then the differences between the stages. If ranks have several
+// stages, this is a local search, which may miss the best cut. work: cost of each block, in any
+// unit; at least as many as there are stages.
 Stages cut_by_work(const std::vector<int>& rank_of, const std::vector<double>& work);
 
 // Cuts the blocks into stages of the given numbers of blocks. sizes: as many as there are stages,

@@ -21,13 +21,13 @@ struct Timeline {
 // Runs the lists of all ranks of pp side by side, each rank one action after the other. duration:
 // time of a computation, in any unit, given the rank and the action; all other actions take no
 // time, except that they may wait. message: time from the start of a send until the message has
-// arrived. A rank never waits for collectives but those at the end of the step. The lists must have
-// passed check_ranks().
+// arrived. Collectives take no time; ranks wait for each other only at those at the end of the
+// step. The lists must have passed check_ranks().
 Timeline timeline_of(const std::vector<std::vector<Action>>& lists,
                      const std::function<double(int rank, const Action& action)>& duration,
                      double message = 0);
 
-// Returns how long a rank neither computes nor has finished the step, for each rank.
+// Returns, for each rank, the time before the end of the step in which it does not compute.
 std::vector<double> idle_times(const Timeline& timeline,
                                const std::vector<std::vector<Action>>& lists);
 

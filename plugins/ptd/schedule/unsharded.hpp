@@ -9,8 +9,8 @@
 namespace yoke::ptd {
 
 // Returns, for each action of a list that has passed check_rank(), the bytes of these buffers that
-// exist while it runs, in use or idle. The step is not the first one of a run. With one shard there
-// are no such buffers.
+// exist while it runs, in use or idle, in any step but the first one of a run, in which the pool
+// starts empty. With one shard there are no such buffers.
 std::vector<int64_t> unsharded_bytes(const StepSpec& spec, const std::vector<Action>& list);
 
 }  // namespace yoke::ptd

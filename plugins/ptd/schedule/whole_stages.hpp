@@ -1,4 +1,5 @@
-// When stages of a rank are evicted if not all of them may be unsharded. No side effects.
+// Decides when a rank reshards a stage, and reduces its gradients, if only some of its stages may
+// be unsharded at a time. No side effects.
 #pragma once
 
 #include <cstddef>

@@ -75,6 +75,18 @@ inline double clip_scale(double clip, double norm) {
   return yoke_clip_scale(clip, norm);
 }
 
+// Returns the result of a step. grad_norm: kUnknown in an evaluation; the step counts as skipped if
+// it is infinite. See yoke_report_step in yoke/optimizer.h.
+inline YokeStepResult step_result(const YokeStepArgs& args,
+                                  double loss_sum,
+                                  double loss_weight,
+                                  double grad_norm) {
+  YokeStepResult result{};
+  result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
+  yoke_report_step(&args, loss_sum, loss_weight, grad_norm, &result);
+  return result;
+}
+
 // ---- The classes to subclass ----
 
 // A model in the hands of the backend, on one rank. Owns the memory of the parameters and the state

@@ -130,16 +130,19 @@ class Comm {
   // Deleted, because two Spans do not show which one is the input.
   Work all_gather(const Span&, const Span&) const = delete;
 
-  // Sums `in` over the ranks and leaves this rank's part of the sum in `out`. in has size() times
-  // the elements of out; out may be this rank's own part of in. Arguments as for all_gather.
-  [[nodiscard]] Work reduce_scatter(const Span& out, const ConstSpan& in) const {
+  // Reduces `in` over the ranks and leaves this rank's part of the result in `out`. in has size()
+  // times the elements of out; out may be this rank's own part of in. Arguments as for all_gather,
+  // and op as for all_reduce.
+  [[nodiscard]] Work reduce_scatter(const Span& out,
+                                    const ConstSpan& in,
+                                    int32_t op = YOKE_SUM) const {
     if (alone(out, in)) return {};
     const FlatView part = on_device(out), whole = on_device(in);
     return issue([&](YokeWork** work, YokeError* err) {
-      return service_->reduce_scatter(comm_, part.get(), whole.get(), YOKE_SUM, work, err);
+      return service_->reduce_scatter(comm_, part.get(), whole.get(), op, work, err);
     });
   }
-  Work reduce_scatter(const Span&, const Span&) const = delete;
+  Work reduce_scatter(const Span&, const Span&, int32_t = YOKE_SUM) const = delete;
 
   // Copies inout of the rank with index `root` to all ranks.
   [[nodiscard]] Work broadcast(const Span& inout, int root) const {

@@ -43,16 +43,16 @@ extern "C" {
 /* Fills the unset dtypes of a plan, and refuses what a YokeFlat cannot do: it computes and reduces
  * in one dtype, fp32 or fp64, and updates with AdamW or SGD. Returns the number of refusals. */
 static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
+  const char* given;
   int n = 0;
   /* Unlike yoke_default_reduce_dtype: there is one dtype for everything here. */
   if (plan->param_dtype == 0) plan->param_dtype = YOKE_F32;
   if (plan->reduce_dtype == 0) plan->reduce_dtype = plan->param_dtype;
+  given = plan->param_dtype == YOKE_BF16  ? "bf16"
+          : plan->param_dtype == YOKE_F16 ? "fp16"
+                                          : "another dtype";
   if (plan->param_dtype != YOKE_F32 && plan->param_dtype != YOKE_F64)
-    n += yoke_refuse(args,
-                     "precision.param",
-                     plan->param_dtype == YOKE_BF16 ? "bf16" : "another dtype",
-                     "fp32 | fp64",
-                     "set it to \"fp32\"");
+    n += yoke_refuse(args, "precision.param", given, "fp32 | fp64", "set it to \"fp32\"");
   if (plan->reduce_dtype != plan->param_dtype)
     n += yoke_refuse(
         args, "precision.reduce", "another dtype", "the dtype of precision.param", "remove it");

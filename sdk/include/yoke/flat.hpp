@@ -3,11 +3,11 @@
 //
 //   YokeStepResult step(const YokeStepArgs& args) override {
 //     auto [loss, targets] = ranks_.sum(state_.run(args, host_));
-//     if (!yoke::is_training(args)) return {{}, loss, targets, yoke::kUnknown};
+//     if (!yoke::is_training(args)) return yoke::step_result(args, loss, targets, yoke::kUnknown);
 //     ranks_.all_reduce(state_.grad()).wait();
 //     const double norm = state_.norm();
 //     state_.update(args, norm);
-//     return {{}, loss, targets, norm};
+//     return yoke::step_result(args, loss, targets, norm);
 //   }
 //
 // sdk/examples/replicas.cpp is the complete backend.

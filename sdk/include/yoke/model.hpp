@@ -15,6 +15,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +85,11 @@ struct BlockList {
   // The last block without its loss, for sampling: maps its input [B, S, dim] to logits [B, S,
   // vocab]. Empty = the model cannot be sampled.
   std::function<at::Tensor(const at::Tensor& carry)> logits;
+  // The shapes under which checkpoints and exports store parameters, by name; a parameter that is
+  // absent is stored in its own shape. Both shapes have the same elements in the same order. So a
+  // matrix whose columns are those of queries, keys and values, [dim, 3 * dim] in files, can be a
+  // parameter [dim, 3, dim], whose last dim may be cut by heads.
+  std::map<std::string, std::vector<int64_t>> stored_shapes{};
 };
 
 // Appends a block to the list and frees the memory of its parameters at once, so that a model may
@@ -108,6 +114,8 @@ struct ModelInfo {
   double flops_per_token = 0;
   // The file config.json to write next to exported weights, which are fp32. "" = none.
   std::string hf_config_json;
+  // Sentences for the log of a run, about what a user might not expect of this model.
+  std::vector<std::string> notes{};
 };
 
 // The part of a run file that a family receives.

@@ -1,6 +1,6 @@
-/* The arithmetic of the optimizers: gradient norm, clip factor, and the update of one element by
- * AdamW and SGD. These are the formulas at YokeOptimizer in the contract. Backends that use them
- * agree to the last bit. C99, C++ and CUDA device code; needs libm.
+/* The arithmetic of the optimizers: gradient norm, clip factor, loss scale, and the update of one
+ * element by AdamW and SGD. These are the formulas at YokeOptimizer in the contract. Backends that
+ * use them agree to the last bit. C99, C++ and CUDA device code; needs libm.
  *
  *   norm = yoke_gradient_norm(sum_of_squares);               // over all ranks
  *   if (isfinite(norm)) {                                    // else skip the update on every rank
@@ -48,6 +48,48 @@ YOKE_HOST_DEVICE static inline double yoke_gradient_norm(double squared) {
  * clip: bound of the norm, 0 = no clipping. norm: the result of yoke_gradient_norm. */
 YOKE_HOST_DEVICE static inline double yoke_clip_scale(double clip, double norm) {
   return clip > 0 && norm + 1e-6 > clip ? clip / (norm + 1e-6) : 1;
+}
+
+/* ---- Loss scale and result of a step ----
+ *
+ * A backend for fp16 multiplies the gradient of the loss by `scale` and removes it again:
+ *
+ *   const double scale = yoke_loss_scale(args);
+ *   backward.loss_grad = scale / args->batch->token_weight;
+ *   ...
+ *   norm = yoke_gradient_norm(sum_of_squares) / scale;
+ *   factor = yoke_clip_scale(clip, norm) / scale;            // of every gradient, in the update
+ */
+
+/* Returns the factor of the loss in this step; 1 if the host has given none. */
+static inline double yoke_loss_scale(const YokeStepArgs* args) {
+#if YOKE_ABI_MINOR >= 1
+  if (YOKE_HAS(YokeStepArgs, args, loss_scale) && args->loss_scale > 0) return args->loss_scale;
+#endif
+  (void)args;
+  return 1;
+}
+
+/* Writes what a step has found to *out, which may be that of an older host. loss_sum, loss_weight:
+ * sums over all ranks. grad_norm: as for YokeStepResult; the step counts as skipped if it is
+ * infinite. In an evaluation it is NaN. */
+static inline void yoke_report_step(const YokeStepArgs* args,
+                                    double loss_sum,
+                                    double loss_weight,
+                                    double grad_norm,
+                                    YokeStepResult* out) {
+  out->loss_sum = loss_sum;
+  out->loss_weight = loss_weight;
+  out->grad_norm = grad_norm;
+#if YOKE_ABI_MINOR >= 1
+  if (YOKE_HAS(YokeStepResult, out, reserved)) {
+    const int train = !(args->flags & YOKE_STEP_FORWARD_ONLY);
+    out->loss_scale = train && YOKE_HAS(YokeStepArgs, args, loss_scale) ? args->loss_scale : 0;
+    out->skipped = train && isinf(grad_norm);
+    out->reserved = 0;
+  }
+#endif
+  (void)args;
 }
 
 /* ---- AdamW ----

@@ -8,9 +8,9 @@
  *   entry -> describe -> plan -> init -> wrap_model -> step ... checkpoint ...
  *         -> destroy_model -> destroy
  *
- * Version 1 is frozen. A backend that was built with any 1.x of this file works with every host of
- * 1.y, unless the backend's own min_host_minor says otherwise. Changes are listed under "ABI" in
- * CHANGELOG.md. The following rules hold for every function and every struct.
+ * Version 1.0 is frozen, and 1.x only adds to it. A backend that was built with any 1.x of this
+ * file works with every host of 1.y, unless the backend's own min_host_minor says otherwise.
+ * CHANGELOG.md lists the changes under "ABI". These rules hold for every function and every struct.
  *
  * Layout
  *   - Every struct that may grow starts with a YokeHeader. New fields are only ever appended.
@@ -359,7 +359,7 @@ typedef struct YokeParameter {
 
 enum { YOKE_TP_WHOLE = -1 };
 
-/* Values of YokePassBytes.kind and of YokeForecastAction.kind: what is computed of a block. A
+/* Which pass over a block is meant: values of YokePassBytes.kind and of YokeForecastAction.kind. A
  * backend either runs the whole backward of a block at once, or first the part that leads to the
  * gradient of its input, and later the gradients of its weights. */
 enum {
@@ -371,13 +371,14 @@ enum {
   YOKE_FORECAST_BACKWARD_WEIGHT = 5
 };
 
-/* The memory of the host at one point of a pass over a block, compared with the memory that existed
- * when the pass began: bytes_per_sequence for each sequence of the micro-batch, plus bytes. A
- * number is negative if more has been freed than allocated. Since 1.1. The struct has no header, so
- * its layout never changes.
+/* A point of a pass over a block at which memory may be highest: how much memory the host (Yoke)
+ * has there in addition to what it had when the pass began, bytes_per_sequence for each sequence of
+ * the micro-batch plus bytes. Either is negative if the host has freed more than it has allocated.
+ * Since 1.1. The struct has no header, so its layout never changes.
  *
  * What the pass returns counts as allocated. Gradients of parameters count until the end of the
- * pass; a backend that uses and frees them in on_grad_ready needs less. */
+ * pass; a backend that uses and frees them in on_grad_ready needs less. A recomputation has the
+ * points of a forward. */
 typedef struct YokePassBytes {
   /* YOKE_FORECAST_FORWARD, with or without save; YOKE_FORECAST_BACKWARD, or one of its two parts */
   int32_t kind;
@@ -389,9 +390,9 @@ typedef struct YokePassBytes {
 /* A block: the smallest part of the model that is executed on its own, such as one layer. Borrowed
  * from the model. A tied parameter is listed by each of its blocks.
  *
- * The byte counts and forward_flops are for one sequence, -1 = unknown, and are used for estimates
- * only. activation_bytes is the memory that the host keeps from a forward to its backward, without
- * carry_in, the output of the previous block.
+ * The costs are used for estimates only. activation_bytes, carry_bytes and forward_flops are for
+ * one sequence; negative = unknown. activation_bytes is the memory that the host keeps from a
+ * forward to its backward, without carry_in, the output of the previous block.
  *
  * pass_bytes lists the points at which the passes over the block may need the most memory. The peak
  * of a pass is the largest sum among the points of its kind, or what exists before or after the
@@ -566,7 +567,8 @@ enum { YOKE_SGD = 1, YOKE_ADAMW = 2 };
  *          p = p - lr * b
  *
  * If norm(G) is not finite, no rank changes any state, including "step", and the next step has the
- * same number t. */
+ * same number t, with another batch. G is the gradient without the factor
+ * YokeStepArgs.loss_scale. */
 typedef struct YokeOptimizer {
   YokeHeader header;
   int32_t kind; /* YOKE_SGD or YOKE_ADAMW */
@@ -674,11 +676,11 @@ typedef struct YokeForecast {
   int64_t optimizer_bytes;
 } YokeForecast;
 
-/* Extension of YokePlanArgs: the host asks for forecasts of a training step. A backend that supports
- * this calls add once for each coordinate on YOKE_PP, in ascending order, on the thread that called
- * plan and before plan returns, and only if it reports no refusal. By then it has set every field of
- * the plan except, possibly, micro_batch. add copies the forecast and everything that it points to.
- * It cannot fail: the host checks the forecasts after plan has returned. */
+/* Extension of YokePlanArgs: the host asks for forecasts of a training step. Within plan, a backend
+ * that supports forecasts calls add on the calling thread, once for each coordinate on YOKE_PP in
+ * ascending order, and not at all if it has reported a refusal. Before the first call it sets every
+ * field of the plan; micro_batch may stay unset. add copies the forecast and everything that it
+ * points to. It cannot fail: the host checks the forecasts after plan has returned. */
 typedef struct YokeForecasts {
   YokeHeader header;
   void* ctx;                                            /* first argument of add */
@@ -862,7 +864,13 @@ enum { YOKE_STEP_FORWARD_ONLY = 1 };
 
 /* Arguments of step. `step` is the number of the update. The first update has number 1. Each later
  * one is one above the previous update, or above the "step" of the checkpoint that was loaded. An
- * evaluation has the number of the last update. */
+ * evaluation has the number of the last update.
+ *
+ * loss_scale is above 0 in every training step of a run with param_dtype YOKE_F16, whose small
+ * gradients would otherwise become zero. The backend multiplies the gradient of the loss by it, so
+ * the gradients that block_backward reports contain this factor, and divides the reduced gradients
+ * by it before it computes grad_norm, clips and updates. The host chooses the factor of each step
+ * and keeps it in checkpoints. A backend of version 1.1 that lists YOKE_F16 supports this. */
 typedef struct YokeStepArgs {
   YokeHeader header;
   const YokeBatch* batch;
@@ -870,6 +878,7 @@ typedef struct YokeStepArgs {
   double lr; /* learning rate of this update */
   uint32_t flags;
   uint32_t reserved;
+  double loss_scale; /* since 1.1; 0 = the loss is not scaled */
 } YokeStepArgs;
 
 /* Result of step, the same on every rank. NaN = unknown.
@@ -877,12 +886,19 @@ typedef struct YokeStepArgs {
  * loss_sum is the sum over the targets of the whole batch, of all data ranks; the mean loss is
  * loss_sum / token_weight. loss_weight is the number of targets in that sum, as counted by the
  * blocks. It must equal token_weight, or the host ends the run. grad_norm is the global 2-norm
- * before clipping, +infinity if it is not finite. */
+ * before clipping, without the factor of the loss, +infinity if it is not finite.
+ *
+ * loss_scale is the factor by which the gradient of the loss was multiplied: that of the arguments
+ * or, if they have none, one that the backend has chosen itself. skipped is 1 if the step changed
+ * nothing because the norm is not finite. In an evaluation both are 0. */
 typedef struct YokeStepResult {
   YokeHeader header;
   double loss_sum;
   double loss_weight;
   double grad_norm;
+  double loss_scale; /* since 1.1; 0 = none */
+  int32_t skipped;   /* since 1.1 */
+  int32_t reserved;
 } YokeStepResult;
 
 /* ---- checkpoint ---- */

@@ -82,8 +82,8 @@ struct TorchBlock {
   std::function<at::Tensor(const at::Tensor& carry, const TorchInputs& inputs)> forward;
 };
 
-// Gradients of weights that a backward has left for later. Nothing waits for them but the update, so
-// a pipeline computes them when it would otherwise be idle. Used by one thread at a time.
+// Gradients of weights that a backward has left for later. Nothing waits for them but the update,
+// so a pipeline computes them when it would otherwise be idle. Used by one thread at a time.
 class WeightQueue {
  public:
   // Called by the host's operators. product: returns the gradient of `weight`, and keeps alive what
@@ -92,8 +92,8 @@ class WeightQueue {
     items_.emplace_back(std::move(weight), std::move(product));
   }
   bool empty() const { return items_.empty(); }
-  // Computes the gradients in the order of push(), adds each to the .grad of its weight, and empties
-  // the queue.
+  // Computes the gradients in the order of push(), adds each to the .grad of its weight, and
+  // empties the queue.
   void run() {
     for (auto& [weight, product] : std::exchange(items_, {})) {
       at::Tensor grad = product();

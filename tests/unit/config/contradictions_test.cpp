@@ -24,6 +24,25 @@ INSTANTIATE_TEST_SUITE_P(
         word("precision.reduce=bf16",
              "precision.reduce = \"bf16\" (command line) is less precise than precision.param = "
              "\"fp32\" (default); allowed: fp32, fp64"),
+        file("[precision]\nparam = \"fp16\"\nreduce = \"bf16\"",
+             "precision.reduce = \"bf16\" (run.toml:5) is less precise than precision.param = "
+             "\"fp16\" (run.toml:4); allowed: fp16, fp32, fp64"),
+        word("loss_scale.window=10",
+             "loss_scale.window = 10 (command line) has no effect with precision.param = \"fp32\" "
+             "(default); set precision.param = \"fp16\", or remove it"),
+        file("[precision]\nparam = \"fp16\"\n[loss_scale]\nstatic = 8\nwindow = 10",
+             "loss_scale.window = 10 (run.toml:7) has no effect with loss_scale.static = 8.0 "
+             "(run.toml:6); remove one of them"),
+        file("[precision]\nparam = \"fp16\"\n[loss_scale]\nrule = \"grad_scaler\"\nmin = 2",
+             "loss_scale.min = 2.0 (run.toml:7) has no effect with loss_scale.rule = "
+             "\"grad_scaler\" (run.toml:6); remove one of them"),
+        file("[precision]\nparam = \"fp16\"\n[loss_scale]\ninitial_power = 2\nmin = 8",
+             "loss_scale.min = 8.0 (run.toml:7) is above the initial scale, 2 to the power of "
+             "loss_scale.initial_power = 2 (run.toml:6)"),
+        file("[precision]\nparam = \"fp16\"\nproduct = \"fp8\"",
+             "precision.product = \"fp8\" (run.toml:5) is not supported with precision.param = "
+             "\"fp16\" (run.toml:4); set precision.param = \"bf16\", which needs no loss scale, or "
+             "precision.product = \"param\""),
         word("precision.fp8_recipe=rowwise",
              "precision.fp8_recipe = \"rowwise\" (command line) has no effect with "
              "precision.product = \"param\" (default); set precision.product = \"fp8\", or leave "

@@ -119,8 +119,9 @@ INSTANTIATE_TEST_SUITE_P(
              "run.toml:3: data.order = \"Shuffled\": allowed: shuffled, sequential; did you mean "
              "'shuffled'?"),
         file("[comm]\ncheck = \"\"", "run.toml:4: comm.check = \"\": allowed: off, step, full"),
-        word("precision.param=fp16",
-             "command line: precision.param = \"fp16\": allowed: fp64, fp32, bf16"),
+        word("precision.param=fp12",
+             "command line: precision.param = \"fp12\": allowed: fp64, fp32, bf16, fp16; did you "
+             "mean 'fp32'?"),
         file("device = \"tpu\"",
              "run.toml:3: device = \"tpu\": allowed: cpu, cuda, auto; did you mean 'cpu'?"),
         variable("YOKE_TRAIN_DECAY",

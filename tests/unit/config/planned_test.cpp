@@ -22,10 +22,11 @@ INSTANTIATE_TEST_SUITE_P(
         word("precision.param=fp8",
              "command line: precision.param = \"fp8\": only products can be in fp8; set "
              "precision.product = \"fp8\" and precision.param = \"bf16\"; allowed: fp64, fp32, "
-             "bf16"),
+             "bf16, fp16"),
         word("precision.reduce=fp8",
-             "command line: precision.reduce = \"fp8\": fp8 is not implemented yet; allowed: fp64, "
-             "fp32, bf16")));
+             "command line: precision.reduce = \"fp8\": gradients cannot be reduced in fp8; "
+             "allowed: fp64, "
+             "fp32, bf16, fp16")));
 
 }  // namespace
 }  // namespace yoke

@@ -87,6 +87,7 @@ TEST(ResumeDigest, IgnoresLayoutBackendAndWhatOnlyWatches) {
                            "metrics.every=1",
                            "comm.check=full",
                            "comm.timeout=5",
+                           "comm.transport=gloo",
                            "checkpoint.every=3",
                            "checkpoint.resume=auto",
                            "run.dir=elsewhere",

@@ -80,7 +80,7 @@ class DeviceKernels : public ::testing::Test {
 
   struct Moments {
     int32_t master, gradient;
-    bool copy;
+    int32_t copy;  // dtype of the copies; 0 = none
   };
   void compare_adamw(int64_t count, const Moments& dtypes, int64_t update);
   double norm(const Device& device, const Span& x) const;
@@ -101,9 +101,15 @@ constexpr int32_t kCopies[][2] = {{YOKE_F32, YOKE_F32},
                                   {YOKE_BF16, YOKE_BF16},
                                   {YOKE_F32, YOKE_BF16},
                                   {YOKE_BF16, YOKE_F32},
+                                  {YOKE_F32, YOKE_F16},
+                                  {YOKE_F16, YOKE_F32},
                                   {YOKE_F32, YOKE_F64}};
-constexpr int32_t kSums[][2] = {
-    {YOKE_F32, YOKE_F32}, {YOKE_F64, YOKE_F64}, {YOKE_BF16, YOKE_BF16}, {YOKE_BF16, YOKE_F32}};
+constexpr int32_t kSums[][2] = {{YOKE_F32, YOKE_F32},
+                                {YOKE_F64, YOKE_F64},
+                                {YOKE_BF16, YOKE_BF16},
+                                {YOKE_BF16, YOKE_F32},
+                                {YOKE_F16, YOKE_F16},
+                                {YOKE_F16, YOKE_F32}};
 
 TEST_F(DeviceKernels, CopiesAndCastsEqualTheCpus) {
   for (const auto& [from, to] : kCopies) {
@@ -159,22 +165,25 @@ TEST_F(DeviceKernels, CastsKeepInfinityAndNaN) {
                               0xff800000,
                               0x7f800001,
                               0x7fc00000};
-  Twins x = normal(std::size(special), YOKE_F32), y = normal(std::size(special), YOKE_BF16);
-  std::memcpy(x.on_cpu().data, special, sizeof special);
-  device_->upload(x.cpu.span().data, x.cuda.span());
-  cpu_.copy(x.on_cpu(), y.on_cpu());
-  device_->copy(x.on_cuda(), y.on_cuda());
-  expect_equal(y, "special values");
+  for (const int32_t narrow : {YOKE_BF16, YOKE_F16}) {
+    Twins x = normal(std::size(special), YOKE_F32), y = normal(std::size(special), narrow);
+    std::memcpy(x.on_cpu().data, special, sizeof special);
+    device_->upload(x.cpu.span().data, x.cuda.span());
+    cpu_.copy(x.on_cpu(), y.on_cpu());
+    device_->copy(x.on_cuda(), y.on_cuda());
+    expect_equal(y, std::string("special values in ") + dtype_name(narrow));
+  }
 }
 
 void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t update) {
   const Twins p = normal(count, dtypes.master), m = normal(count, dtypes.master, 1e-2),
               v = normal(count, dtypes.master, 1e-3, true), g = normal(count, dtypes.gradient, 0.1),
-              copy = normal(count, YOKE_BF16);
+              copy = normal(count, dtypes.copy == 0 ? YOKE_BF16 : dtypes.copy);
   const AdamWStep step{3e-3, 0.9, 0.95, 1e-8, 0.1, 5};
-  const auto run = [&]<class Master, class Gradient>(const Device& device,
-                                                     AdamWKernel<Master, Gradient> kernel,
-                                                     Span (Twins::*side)() const) {
+  const auto run = [&]<class Master, class Gradient, class Copy>(
+                       const Device& device,
+                       AdamWKernel<Master, Gradient, Copy> kernel,
+                       Span (Twins::*side)() const) {
     const Array totals(device, sizeof(StepTotals) / sizeof(double), YOKE_F64);
     const StepTotals values{0, 0, 0, 0.37, update};
     device.upload(&values, totals.span());
@@ -186,7 +195,7 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
             master(m),
             master(v),
             static_cast<const Gradient*>((g.*side)().data),
-            dtypes.copy ? static_cast<BFloat16*>((copy.*side)().data) : nullptr},
+            dtypes.copy != 0 ? static_cast<Copy*>((copy.*side)().data) : nullptr},
            static_cast<const StepTotals*>(totals.span().data));
   };
   const auto run_both = [&](auto member) {
@@ -195,6 +204,10 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
   };
   if (dtypes.master == YOKE_F64) {
     run_both(&Kernels::adamw_fp64);
+  } else if (dtypes.gradient == YOKE_F16) {
+    run_both(&Kernels::adamw_fp16);
+  } else if (dtypes.copy == YOKE_F16) {
+    run_both(&Kernels::adamw_fp32_to_fp16);
   } else if (dtypes.gradient == YOKE_F32) {
     run_both(&Kernels::adamw_fp32);
   } else {
@@ -203,7 +216,7 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
   const std::string what = named("AdamW", dtypes.gradient, dtypes.master, count);
   for (const Twins* twins : {&p, &m, &v}) expect_close(*twins, what);
   // Each copy contains the rounded parameters of its own device, so it is compared with those.
-  if (dtypes.copy && update != 0) {
+  if (dtypes.copy != 0 && update != 0) {
     device_->download(p.on_cuda(), p.on_cpu().data);
     cpu_.copy(p.on_cpu(), copy.on_cpu());
   }
@@ -211,11 +224,13 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
 }
 
 TEST_F(DeviceKernels, AdamWEqualsTheCpus) {
-  constexpr Moments kAll[] = {{YOKE_F32, YOKE_F32, false},
-                              {YOKE_F32, YOKE_F32, true},
-                              {YOKE_F32, YOKE_BF16, false},
-                              {YOKE_F32, YOKE_BF16, true},
-                              {YOKE_F64, YOKE_F64, false}};
+  constexpr Moments kAll[] = {{YOKE_F32, YOKE_F32, 0},
+                              {YOKE_F32, YOKE_F32, YOKE_BF16},
+                              {YOKE_F32, YOKE_BF16, 0},
+                              {YOKE_F32, YOKE_BF16, YOKE_BF16},
+                              {YOKE_F32, YOKE_F32, YOKE_F16},
+                              {YOKE_F32, YOKE_F16, YOKE_F16},
+                              {YOKE_F64, YOKE_F64, 0}};
   for (const Moments& dtypes : kAll) {
     for (const int64_t count : kSizes) {
       for (int i = 0; i < 3; ++i) compare_adamw(count, dtypes, 1);
@@ -233,7 +248,7 @@ double DeviceKernels::norm(const Device& device, const Span& x) const {
 }
 
 TEST_F(DeviceKernels, TheNormIsTheSameWhereverTheArrayBegins) {
-  for (const int32_t dtype : {YOKE_F32, YOKE_F64, YOKE_BF16}) {
+  for (const int32_t dtype : {YOKE_F32, YOKE_F64, YOKE_BF16, YOKE_F16}) {
     for (const int64_t count : kSizes) {
       const Twins x = normal(count, dtype);
       const double on_cpu = norm(cpu_, x.on_cpu()), on_cuda = norm(*device_, x.on_cuda());
@@ -258,7 +273,7 @@ TEST_F(DeviceKernels, DecidesAnUpdateLikeTheCpu) {
         auto* const memory = static_cast<StepTotals*>(totals.span().data);
         const Kernels& k = devices[i]->kernels();
         k.set_totals(devices[i]->queue(), {2.5, weight, squared, 0, 7}, memory);
-        k.decide_update(devices[i]->queue(), 8, 1, memory);
+        k.decide_update(devices[i]->queue(), {8, 1, 4}, memory);
         devices[i]->download(totals.span(), &decided[i]);
       }
       EXPECT_EQ(decided[1].update, decided[0].update) << squared;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "yoke/backend.hpp"
+#include "yoke/half.h"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -48,6 +49,18 @@ BFloat16 plain_round(float x) {
   return below.bits % 2 == 0 ? below : above;
 }
 
+double widen(Float16 x) {
+  return yoke_half_to_float(x.bits);
+}
+
+// Rounds to T; fp16 is tested in tests/sdk/half_test.cpp.
+template <class T>
+T rounded(float x) {
+  if constexpr (std::is_same_v<T, BFloat16>) return plain_round(x);
+  if constexpr (std::is_same_v<T, Float16>) return {yoke_float_to_half(x)};
+  return static_cast<T>(x);
+}
+
 template <class T>
 std::vector<T> values(unsigned seed, double scale = 1, double shift = 0) {
   std::mt19937 random(seed);
@@ -55,8 +68,8 @@ std::vector<T> values(unsigned seed, double scale = 1, double shift = 0) {
   std::vector<T> list(kCount);
   for (T& x : list) {
     const double value = scale * normal(random) + shift;
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      x = plain_round(static_cast<float>(value));
+    if constexpr (sizeof(T) == 2) {
+      x = rounded<T>(static_cast<float>(value));
     } else {
       x = static_cast<T>(value);
     }
@@ -68,16 +81,16 @@ class KernelSet : public ::testing::TestWithParam<int> {
  protected:
   const Kernels& set() const { return *all_kernels().set[GetParam()]; }
 
-  template <class Master, class Gradient>
-  void compare_adamw(AdamWKernel<Master, Gradient> kernel, bool with_copy, double bound) {
+  template <class Master, class Gradient, class Copy>
+  void compare_adamw(AdamWKernel<Master, Gradient, Copy> kernel, bool with_copy, double bound) {
     const AdamWStep step{3e-3, 0.9, 0.95, 1e-8, 0.1, 5};
     StepTotals totals{0, 0, 0, 0.37, 0};
     auto p = values<Master>(1), m = values<Master>(2, 1e-2), v = values<Master>(3, 1e-4, 1e-3);
     for (Master& x : v) x = std::fabs(x);
     const auto g = values<Gradient>(4, 0.1);
     const auto p0 = p, m0 = m, v0 = v;
-    std::vector<BFloat16> copy(kCount, BFloat16{0xffff});
-    const AdamWArrays<Master, Gradient> arrays{
+    std::vector<Copy> copy(kCount, Copy{0xffff});
+    const AdamWArrays<Master, Gradient, Copy> arrays{
         p.data(), m.data(), v.data(), g.data(), with_copy ? copy.data() : nullptr};
     kernel(nullptr, kCount, step, arrays, &totals);
     ASSERT_EQ(p, p0);  // unchanged, because totals.update is 0
@@ -93,7 +106,7 @@ class KernelSet : public ::testing::TestWithParam<int> {
       ASSERT_NEAR(v[i], v1, bound * v1) << i;
       ASSERT_NEAR(p[i], p1, bound * (std::fabs(p1) + 1e-2)) << i;
       if (with_copy) {
-        ASSERT_EQ(copy[i].bits, plain_round(static_cast<float>(p[i])).bits) << i;
+        ASSERT_EQ(copy[i].bits, rounded<Copy>(static_cast<float>(p[i])).bits) << i;
       }
     }
   }
@@ -107,17 +120,21 @@ TEST_P(KernelSet, AdamW) {
 TEST_P(KernelSet, AdamWWritesTheRoundedWeights) {
   compare_adamw(set().adamw_fp32, true, kFp32);
   compare_adamw(set().adamw_bf16, true, kFp32);
+  compare_adamw(set().adamw_fp16, true, kFp32);
+  compare_adamw(set().adamw_fp32_to_fp16, true, kFp32);
 }
 
 TEST_P(KernelSet, SquaredNormIsSummedInFp64) {
   const auto x = values<float>(5);
   const auto y = values<double>(6);
   const auto z = values<BFloat16>(7);
-  double x2 = 0, y2 = 0, z2 = 0;
+  const auto w = values<Float16>(15);
+  double x2 = 0, y2 = 0, z2 = 0, w2 = 0;
   for (int64_t i = 0; i < kCount; ++i) {
     x2 += widen(x[i]) * widen(x[i]);
     y2 += y[i] * y[i];
     z2 += widen(z[i]) * widen(z[i]);
+    w2 += widen(w[i]) * widen(w[i]);
   }
   const auto norm = [](auto kernel, int64_t count, const auto* values) {
     double sum = -1;
@@ -127,19 +144,25 @@ TEST_P(KernelSet, SquaredNormIsSummedInFp64) {
   EXPECT_NEAR(norm(set().squared_norm_fp32, kCount, x.data()), x2, kFp64 * x2);
   EXPECT_NEAR(norm(set().squared_norm_fp64, kCount, y.data()), y2, kFp64 * y2);
   EXPECT_NEAR(norm(set().squared_norm_bf16, kCount, z.data()), z2, kFp64 * z2);
+  EXPECT_NEAR(norm(set().squared_norm_fp16, kCount, w.data()), w2, kFp64 * w2);
   EXPECT_EQ(norm(set().squared_norm_fp32, 0, x.data()), 0);
 }
 
 TEST_P(KernelSet, SumsAreRoundedOnce) {
   const auto x = values<float>(8);
   const auto y = values<BFloat16>(9);
-  auto a = values<float>(10), b = a;
+  const auto h = values<Float16>(16);
+  auto a = values<float>(10), b = a, f = a;
   auto c = values<BFloat16>(11);
+  auto sum16 = values<Float16>(17);
   const auto a0 = a;
   const auto c0 = c;
+  const auto h0 = sum16;
   set().add_fp32(nullptr, kAll, x.data(), a.data());
   set().add_bf16_to_fp32(nullptr, kAll, y.data(), b.data());
   set().add_bf16(nullptr, kAll, y.data(), c.data());
+  set().add_fp16_to_fp32(nullptr, kAll, h.data(), f.data());
+  set().add_fp16(nullptr, kAll, h.data(), sum16.data());
   auto d = values<double>(12);
   const auto d0 = d, e = values<double>(13);
   set().add_fp64(nullptr, kAll, e.data(), d.data());
@@ -148,6 +171,8 @@ TEST_P(KernelSet, SumsAreRoundedOnce) {
     EXPECT_EQ(b[i], a0[i] + static_cast<float>(widen(y[i])));
     EXPECT_EQ(c[i].bits, plain_round(static_cast<float>(widen(c0[i]) + widen(y[i]))).bits);
     EXPECT_EQ(d[i], d0[i] + e[i]);
+    EXPECT_EQ(f[i], a0[i] + static_cast<float>(widen(h[i])));
+    EXPECT_EQ(sum16[i].bits, rounded<Float16>(static_cast<float>(widen(h0[i]) + widen(h[i]))).bits);
   }
 }
 
@@ -167,11 +192,17 @@ TEST_P(KernelSet, CastsRoundToTheNearestAndKeepInfinityAndNaN) {
   std::vector<BFloat16> half(kCount);
   std::vector<float> back(kCount);
   std::vector<double> wide(kCount);
+  std::vector<Float16> fp16(kCount);
+  std::vector<float> from_fp16(kCount);
   set().fp32_to_bf16(nullptr, kAll, x.data(), half.data());
   set().bf16_to_fp32(nullptr, kAll, half.data(), back.data());
   set().fp32_to_fp64(nullptr, kAll, x.data(), wide.data());
+  set().fp32_to_fp16(nullptr, kAll, x.data(), fp16.data());
+  set().fp16_to_fp32(nullptr, kAll, fp16.data(), from_fp16.data());
   for (int64_t i = 0; i < kCount; ++i) {
     EXPECT_EQ(half[i].bits, plain_round(x[i]).bits) << i;
+    EXPECT_EQ(fp16[i].bits, yoke_float_to_half(x[i])) << i;
+    EXPECT_TRUE(std::isnan(x[i]) ? std::isnan(from_fp16[i]) : from_fp16[i] == widen(fp16[i])) << i;
     EXPECT_TRUE(std::isnan(x[i]) ? std::isnan(back[i]) && std::isnan(wide[i])
                                  : back[i] == widen(half[i]) && wide[i] == x[i])
         << i;
@@ -195,19 +226,21 @@ TEST_P(KernelSet, DecidesAnUpdateAsTheContractRequires) {
   const double inf = std::numeric_limits<double>::infinity();
   for (const double clip : {0.0, 0.5, 1.0, 5.0}) {
     for (const double squared : {0.0, 0.25, 1.0, 9.0, inf, std::nan("")}) {
-      StepTotals totals{};
-      set().set_totals(nullptr, {2.5, 8, squared, 0, 0}, &totals);
-      set().decide_update(nullptr, 8, clip, &totals);
-      const double norm = gradient_norm(squared);
-      EXPECT_EQ(totals.update, std::isinf(norm) ? 0 : 1) << squared;
-      if (totals.update != 0) {
-        EXPECT_EQ(totals.scale, clip_scale(clip, norm)) << clip;
+      for (const double loss_scale : {1.0, 4.0}) {
+        StepTotals totals{};
+        set().set_totals(nullptr, {2.5, 8, squared, 0, 0}, &totals);
+        set().decide_update(nullptr, {8, clip, loss_scale}, &totals);
+        const double norm = gradient_norm(squared) / loss_scale;
+        EXPECT_EQ(totals.update, std::isinf(norm) ? 0 : 1) << squared;
+        if (totals.update != 0) {
+          EXPECT_EQ(totals.scale, clip_scale(clip, norm) / loss_scale) << clip;
+        }
+        EXPECT_EQ(totals.loss, 2.5);
       }
-      EXPECT_EQ(totals.loss, 2.5);
     }
   }
   StepTotals wrong{0, 8, 1, 0, 1};
-  set().decide_update(nullptr, 9, 0, &wrong);
+  set().decide_update(nullptr, {9, 0, 1}, &wrong);
   EXPECT_EQ(wrong.update, 0);
 }
 

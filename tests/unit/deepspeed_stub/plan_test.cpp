@@ -8,8 +8,7 @@
 #include <iterator>
 
 #include "plugins/deepspeed_stub/config/keys.hpp"
-#include "tests/support/mock_model.hpp"
-#include "tests/unit/deepspeed_stub/rig.hpp"
+#include "tests/unit/deepspeed_stub/plan_request.hpp"
 
 namespace yoke::deepspeed_stub::testing {
 namespace {
@@ -20,42 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
-
-// A run of `world` ranks in fp32 with a ds_config.
-struct PlanRequest {
-  explicit PlanRequest(int world = 2, const std::string& json = "") {
-    plan.plan.world_size = world;
-    plan.plan.param_dtype = plan.plan.reduce_dtype = YOKE_F32;
-    plan.optimizer.lr = 3e-3;
-    if (!json.empty()) plan.options["config_file"] = json;
-  }
-  // Makes the plan and returns its refusals and notes as the host prints them; notes start with
-  // "note: ".
-  std::vector<std::string> ask() {
-    YokeError err = yoke::make_error();
-    plan.ask(plugin(), model.summary(), &err);
-    std::vector<std::string> texts;
-    for (const auto& r : plan.refusals) {
-      if (r.note && !r.allowed.empty()) {
-        lines.push_back(r.allowed);
-        continue;
-      }
-      std::string text = (r.note ? "note: " : "") + r.key + " = " + r.given;
-      if (!r.allowed.empty()) text += "; allowed: " + r.allowed;
-      texts.push_back(text + "; " + r.hint);
-    }
-    return texts;
-  }
-  int32_t degree(int axis) const { return plan.plan.degree[axis]; }
-
-  std::vector<std::string> lines;  // lines of a run file that replace the ds_config
-  yoke::testing::MockPlan plan;
-  yoke::testing::MockModel model{{YOKE_F32, true}};
-};
-
-std::vector<std::string> ask(const std::string& json, int world = 2) {
-  return PlanRequest(world, json).ask();
-}
 
 // ---- Degrees and precision ----
 
@@ -80,14 +43,20 @@ TEST(Plan, OtherDegreesAreRefusedAllAtOnce) {
                           HasSubstr("tp_degree = 2; allowed: 1")));
 }
 
-TEST(Plan, PrecisionIsFp32Fp64OrBf16WithFp32Reduction) {
+TEST(Plan, PrecisionIsFp32Fp64OrSixteenBitsWithFp32Reduction) {
   PlanRequest run;
   run.plan.plan.param_dtype = YOKE_BF16;
   EXPECT_THAT(run.ask(), IsEmpty());
   run.plan.plan.reduce_dtype = YOKE_F64;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.reduce = fp64; allowed: fp32, bf16")));
   run.plan.plan.param_dtype = YOKE_F16;
-  EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.param = fp16")));
+  EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.reduce = fp64; allowed: fp32, fp16")));
+  for (const int32_t reduce : {YOKE_F32, YOKE_F16}) {
+    run.plan.plan.reduce_dtype = reduce;
+    EXPECT_THAT(run.ask(), IsEmpty());
+  }
+  run.plan.plan.param_dtype = YOKE_I32;
+  EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.param = int32")));
 }
 
 // ---- Lines of a run file that replace the ds_config ----
@@ -164,7 +133,7 @@ TEST(DsConfig, ReportsEveryProblemAtOnce) {
               "zero_quantized_weights": true, "mics_shard_size": 2, "overlap_comm": "yes"}})"),
       UnorderedElementsAre(
           AllOf(HasSubstr("train_batch_size = 9; allowed: 8"), HasSubstr("train.global_batch = 8")),
-          HasSubstr("fp16.enabled = true; allowed: false; fp16 and its loss scaling"),
+          AllOf(HasSubstr("fp16.enabled = true"), HasSubstr("precision.param = \"fp32\"")),
           HasSubstr("fp16.enabled and bf16.enabled = true; allowed: one of them"),
           AllOf(HasSubstr("bf16.enabled = true"), HasSubstr("precision.param = \"fp32\"")),
           AllOf(HasSubstr("scheduler.type = \"WarmUpLR\""), HasSubstr("did you mean 'WarmupLR'?")),

@@ -47,6 +47,18 @@ TEST(LogLine, ShowsMfuOnlyWhereThePeakIsKnown) {
   EXPECT_THAT(log_line(m, false), HasSubstr("  mfu: 41.3%  comm:"));
 }
 
+TEST(LogLine, ShowsTheLossScaleOfAnFp16RunAndSkippedSteps) {
+  StepMetrics m = example();
+  EXPECT_THAT(log_line(m, false), Not(HasSubstr("skipped")));
+  EXPECT_FALSE(nlohmann::json::parse(json_line(m)).contains("skipped"));
+  m.skipped = 2;
+  EXPECT_THAT(log_line(m, false), HasSubstr("  skipped: 2  memory:"));
+  m.loss_scale = 65536;
+  EXPECT_THAT(log_line(m, false), HasSubstr("  loss_scale: 65536  skipped: 2  memory:"));
+  EXPECT_EQ(nlohmann::json::parse(json_line(m))["loss_scale"], 65536);
+  EXPECT_EQ(nlohmann::json::parse(json_line(m))["skipped"], 2);
+}
+
 TEST(LogLine, ShowsTheBubbleOfAPipelineOnly) {
   StepMetrics m = example();
   EXPECT_THAT(log_line(m, false), Not(HasSubstr("bubble")));

@@ -137,6 +137,13 @@ TEST(Scalars, HaveTorchtitansNamesAndNoNumberThatIsNone) {
   EXPECT_EQ(named.at("memory/max_active(GiB)"), 1.0F);
   EXPECT_EQ(named.at("memory/max_active(%)"), 25.0F);
   EXPECT_EQ(named.count("grad_norm") + named.count("mfu(%)"), 0u);
+  EXPECT_EQ(named.count("loss_scale") + named.count("skipped"), 0u);
+  StepMetrics scaled;
+  scaled.loss_scale = 1024;
+  scaled.skipped = 3;
+  for (const Scalar& s : scalars(scaled)) named[s.tag] = s.value;
+  EXPECT_EQ(named.at("loss_scale"), 1024.0F);
+  EXPECT_EQ(named.at("skipped"), 3.0F);
   EXPECT_EQ(scalars(EvalMetrics{.loss = 3.0})[0].tag, "validation_metrics/loss");
 }
 

@@ -1,6 +1,6 @@
-// Tests random legal combinations of all degrees: a Llama of four blocks must get the same
-// gradients as on one rank. Plain SGD with a learning rate of 1 makes gradients visible, because a
-// step subtracts exactly the gradients from the parameters.
+// Tests random legal combinations of all degrees: a model of four blocks, of each family, must get
+// the same gradients as on one rank. Plain SGD with a learning rate of 1 makes gradients visible,
+// because a step subtracts exactly the gradients from the parameters.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,9 @@
 #include <random>
 
 #include "core/config/run_config.hpp"
-#include "core/model/llama.hpp"
+#include "core/model/family.hpp"
 #include "core/model/torch_model.hpp"
+#include "tests/support/temp_folder.hpp"
 #include "tests/unit/ptd/rig.hpp"
 
 namespace yoke::ptd::testing {
@@ -18,31 +19,63 @@ namespace {
 
 constexpr int64_t kSeqLen = 16, kVocab = 32, kBatch = 8;
 
+// The models by name. The windows, and the lengths before the positions are scaled, are shorter
+// than the sequences.
+const std::map<std::string, std::string>& models() {
+  static const std::string rotary =
+      R"("hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 8,
+         "num_key_value_heads": 8, "intermediate_size": 24, "vocab_size": 32,
+         "max_position_embeddings": 8)";
+  static const std::map<std::string, std::string> all = {
+      {"llama", R"({"model_type": "llama", )" + rotary + "}"},
+      {"llama3",
+       R"({"model_type": "llama", "head_dim": 4, "attention_bias": true, "mlp_bias": true,
+           "tie_word_embeddings": true,
+           "rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 1,
+             "high_freq_factor": 4}, )" +
+           rotary + "}"},
+      {"dynamic",
+       R"({"model_type": "llama", "head_dim": 4,
+           "rope_scaling": {"type": "dynamic", "factor": 3}, )" +
+           rotary + "}"},
+      {"yarn",
+       R"({"model_type": "llama", "rope_scaling": {"type": "yarn", "factor": 4}, )" + rotary + "}"},
+      {"qwen2",
+       R"({"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 3,
+           "max_window_layers": 1, )" +
+           rotary + "}"},
+      {"qwen3", R"({"model_type": "qwen3", "head_dim": 4, )" + rotary + "}"},
+      {"mistral", R"({"model_type": "mistral", "sliding_window": 5, )" + rotary + "}"},
+      {"gpt2",
+       R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 8, "vocab_size": 32,
+           "n_positions": 16})"},
+      {"gpt2_odd_vocabulary",
+       R"({"model_type": "gpt2", "n_embd": 16, "n_layer": 2, "n_head": 8, "vocab_size": 33,
+           "n_positions": 32, "n_inner": 24, "tie_word_embeddings": false})"}};
+  return all;
+}
+
 struct Layout {
   int pp = 1, replicas = 1, shards = 1, cp = 1, tp = 1, micro_batch = 1;
   std::map<std::string, std::string> options;
+  std::string model = "llama";
   std::string text() const {
-    std::string t = "pp " + std::to_string(pp) + " dp " + std::to_string(replicas) + " shards " +
-                    std::to_string(shards) + " cp " + std::to_string(cp) + " tp " +
+    std::string t = model + ", pp " + std::to_string(pp) + " dp " + std::to_string(replicas) +
+                    " shards " + std::to_string(shards) + " cp " + std::to_string(cp) + " tp " +
                     std::to_string(tp) + " micro " + std::to_string(micro_batch);
     for (const auto& [key, value] : options) t += " " + key + "=" + value;
     return t;
   }
 };
 
-BlockList llama() {
+BlockList make_blocks(const std::string& model) {
+  const yoke::testing::TempFolder folder;
   ModelConfig config;
-  config.family = "llama";
-  config.dim = 16;
-  config.layers = 2;
-  config.heads = 8;
-  config.kv_heads = 8;
-  config.ffn_dim = 24;
-  config.vocab = kVocab;
+  config.config = folder.write("config.json", models().at(model));
   FamilyArgs args;
   args.param_dtype = YOKE_F64;
   args.seq_len = kSeqLen;
-  return llama_family(config).make_blocks(args);
+  return builtin_family(config).make_blocks(args);
 }
 
 // Returns sequences [first, first + count) of the batch.
@@ -112,7 +145,7 @@ void add_param(State& params, const YokePiece& piece) {
 
 void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
   static std::mutex mutex;
-  TorchModelHost model(llama(), YOKE_F64, 3, false);
+  TorchModelHost model(make_blocks(layout.model), YOKE_F64, 3, false);
   YokeOptimizer sgd{};
   sgd.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
   sgd.kind = YOKE_SGD;
@@ -202,14 +235,16 @@ Layout random_layout(std::mt19937& random, int world) {
   return l;
 }
 
-class Degrees : public ::testing::TestWithParam<int> {};
+class Degrees : public ::testing::TestWithParam<std::tuple<int, std::string>> {};
 
 TEST_P(Degrees, GradientsAreThoseOfOneRank) {
-  static const Result expected = one_step({.micro_batch = 8, .options = {}});
+  const auto& [world, model] = GetParam();
+  const Result expected = one_step({.micro_batch = 8, .options = {}, .model = model});
   ASSERT_GT(expected.norm, 0.01);
   std::mt19937 random(11);
-  for (int i = 0; i < 24; ++i) {
-    const Layout layout = random_layout(random, GetParam());
+  for (int i = 0; i < (model == "llama" ? 24 : 12); ++i) {
+    Layout layout = random_layout(random, world);
+    layout.model = model;
     SCOPED_TRACE(layout.text());
     const Result got = one_step(layout);
     EXPECT_NEAR(got.loss / expected.loss, 1, 1e-13);
@@ -224,14 +259,19 @@ TEST_P(Degrees, GradientsAreThoseOfOneRank) {
 
 // The Llama's products leave the gradients of weights to a queue.
 TEST(SplitBackward, AddsTheSameBitsAsAWholeOne) {
-  const Result expected = one_step({.micro_batch = 1, .options = {}});
-  for (const char* schedule :
-       {"1f1b", "zb_h1", "zb_interleaved", "zb_v", "v_half", "v_min", "dual_pipe_v"}) {
-    const Result got =
-        one_step({.pp = 2, .micro_batch = 1, .options = {{"pp_schedule", schedule}}});
-    EXPECT_EQ(got.loss, expected.loss) << schedule;
-    for (const auto& [name, value] : expected.params)
-      EXPECT_TRUE(at::equal(got.params.at(name), value)) << schedule << " " << name;
+  for (const char* model : {"llama", "gpt2_odd_vocabulary"}) {
+    const Result expected = one_step({.micro_batch = 1, .options = {}, .model = model});
+    for (const char* schedule :
+         {"1f1b", "zb_h1", "zb_interleaved", "zb_v", "v_half", "v_min", "dual_pipe_v"}) {
+      const Layout layout{
+          .pp = 2, .micro_batch = 1, .options = {{"pp_schedule", schedule}}, .model = model};
+      SCOPED_TRACE(layout.text());
+      const Result got = one_step(layout);
+      EXPECT_EQ(got.loss, expected.loss);
+      for (const auto& [name, value] : expected.params)
+        EXPECT_TRUE(at::equal(got.params.at(name), value)) << name;
+      EXPECT_GT(got.late_products, 0);
+    }
   }
 }
 
@@ -280,7 +320,16 @@ TEST(ExactSums, GiveTheSameBitsWithAndWithoutAPipeline) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(World, Degrees, ::testing::Values(1, 2, 4, 8));
+std::vector<std::string> names() {
+  std::vector<std::string> all;
+  for (const auto& [name, config] : models()) all.push_back(name);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(World,
+                         Degrees,
+                         ::testing::Combine(::testing::Values(1, 2, 4, 8),
+                                            ::testing::ValuesIn(names())));
 
 }  // namespace
 }  // namespace yoke::ptd::testing

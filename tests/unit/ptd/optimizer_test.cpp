@@ -191,6 +191,16 @@ TEST(ClipOnDevice, IsClipScale) {
     EXPECT_EQ(clip.skip.item<float>(), 0);
     EXPECT_FALSE(clip_on_device(squared, 0).divisor.defined());
   }
+  // In fp16 the gradients contain the factor of the loss.
+  const at::Tensor factor = at::full({}, 1024.0, at::kDouble);
+  for (const double norm : {0.5, 3.0}) {
+    const at::Tensor squared = at::full({}, norm * norm * 1024 * 1024, at::kDouble);
+    const double scale = clip_scale(1.0, norm) / 1024;
+    EXPECT_NEAR(1 / clip_on_device(squared, 1.0, factor).divisor.item<double>(), scale, 1e-15);
+    EXPECT_EQ(clip_on_device(squared, 0, factor).divisor.item<double>(), 1024);
+    EXPECT_EQ(clip_divisor(scale, at::kCPU).item<double>(), 1 / scale);
+  }
+  EXPECT_EQ(clip_divisor(2.0, at::kCPU).item<double>(), 0.5) << "a factor of the loss below 1";
   for (const double norm : {double{INFINITY}, double{NAN}})
     EXPECT_EQ(clip_on_device(at::full({}, norm, at::kDouble), 1.0).skip.item<float>(), 1);
 }

@@ -155,6 +155,48 @@ TEST_P(Parity, Bf16) {
   }
 }
 
+// The loss is scaled, and the norm and the parameters must not depend on it. With a stream the
+// update reads the scale from a tensor.
+TEST_P(Parity, Fp16) {
+  for (const bool stream : {false, true}) {
+    for (const int32_t optimizer : {YOKE_ADAMW, YOKE_SGD}) {
+      for (const double clip : {0.0, 0.05}) {
+        SCOPED_TRACE(::testing::Message()
+                     << "stream " << stream << ", optimizer " << optimizer << ", clip " << clip);
+        Job j = job();
+        j.optimizer = optimizer;
+        j.clip = clip;
+        j.model.dtype = at::kFloat;
+        const Outcome plain = train_plain(j);
+        j.model.dtype = at::kHalf;
+        j.stream = stream;
+        j.loss_scale = 512;
+        const Outcome ours = train(j);
+        for (size_t s = 0; s < plain.loss.size(); ++s) {
+          EXPECT_NEAR(ours.loss[s] / plain.loss[s], 1, 2e-3) << "step " << s + 1;
+          EXPECT_NEAR(ours.grad_norm[s] / plain.grad_norm[s], 1, 0.02) << "step " << s + 1;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Parity, AStepThatOverflowsChangesNothing) {
+  for (const bool stream : {false, true}) {
+    SCOPED_TRACE(stream);
+    Job j = job();
+    j.model.dtype = at::kHalf;
+    j.stream = stream;
+    j.loss_scale = 512;
+    const Outcome plain = train(j);
+    j.overflows = true;
+    const Outcome ours = train(j);
+    EXPECT_EQ(ours.loss, plain.loss);
+    for (const auto& [key, value] : plain.state)
+      EXPECT_TRUE(at::equal(value, ours.state.at(key))) << key;
+  }
+}
+
 TEST_P(Parity, TheSameLayoutTwiceIsBitIdentical) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     Job j = job();

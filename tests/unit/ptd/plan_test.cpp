@@ -67,15 +67,15 @@ TEST(Plan, ReplicasMustDivideTheWorld) {
 TEST(Plan, EveryReasonIsGivenAtOnce) {
   Asked wrong(4, {0, 0});
   wrong.plan.degree[YOKE_TP] = 2;
-  wrong.plan.param_dtype = YOKE_F16;
-  EXPECT_THAT(
-      wrong.ask(),
-      ElementsAre(HasSubstr("tp_degree = 2"),
-                  AllOf(HasSubstr("precision.param = fp16"), HasSubstr("bf16, fp32, fp64"))));
+  wrong.plan.param_dtype = YOKE_I32;
+  EXPECT_THAT(wrong.ask(),
+              ElementsAre(HasSubstr("tp_degree = 2"),
+                          AllOf(HasSubstr("precision.param = int32"),
+                                HasSubstr("bf16, fp16, fp32, fp64"))));
 }
 
 TEST(Plan, GradientsAreReducedInFp32OrBetterUnlessBf16IsAskedFor) {
-  for (const int32_t param : {YOKE_BF16, YOKE_F32, YOKE_F64}) {
+  for (const int32_t param : {YOKE_BF16, YOKE_F16, YOKE_F32, YOKE_F64}) {
     Asked unset(1, {0, 0});
     unset.plan.param_dtype = param;
     unset.plan.reduce_dtype = 0;
@@ -85,13 +85,17 @@ TEST(Plan, GradientsAreReducedInFp32OrBetterUnlessBf16IsAskedFor) {
   Asked narrow(1, {0, 0});
   narrow.plan.param_dtype = narrow.plan.reduce_dtype = YOKE_BF16;
   EXPECT_THAT(narrow.ask(), IsEmpty());
+  narrow.plan.param_dtype = YOKE_F16;
+  EXPECT_THAT(narrow.ask(),
+              ElementsAre(HasSubstr("precision.reduce = bf16; allowed: fp16, fp32, fp64")));
 }
 
 TEST(Plan, GradientsAreNotReducedInLessThanTheComputeType) {
   Asked wrong(1, {0, 0});
   wrong.plan.reduce_dtype = YOKE_F32;
-  EXPECT_THAT(wrong.ask(),
-              ElementsAre(AllOf(HasSubstr("precision.reduce = fp32"), HasSubstr("at least fp64"))));
+  EXPECT_THAT(
+      wrong.ask(),
+      ElementsAre(AllOf(HasSubstr("precision.reduce = fp32"), HasSubstr("allowed: fp64;"))));
 }
 
 // Returns ptd's refusals for a transformer with 4 key heads, whose blocks share all parameters.
@@ -181,8 +185,13 @@ std::vector<std::string> notes_about_cut(const std::vector<double>& flops,
   YokeBlock blocks[4];
   const YokeBlock* pointers[] = {&blocks[0], &blocks[1], &blocks[2], &blocks[3]};
   for (size_t b = 0; b < 4; ++b) {
-    blocks[b] = {
-        {block_size, YOKE_ID_BLOCK, nullptr}, view("layer"), &of_block[b], 1, -1, -1, flops[b]};
+    blocks[b] = YokeBlock{};
+    blocks[b].header = {block_size, YOKE_ID_BLOCK, nullptr};
+    blocks[b].name = view("layer");
+    blocks[b].params = &of_block[b];
+    blocks[b].num_params = 1;
+    blocks[b].activation_bytes = blocks[b].carry_bytes = -1;
+    blocks[b].forward_flops = flops[b];
   }
   YokeModelSummary model{};
   model.header = YOKE_HEADER(YokeModelSummary, YOKE_ID_MODEL_SUMMARY);

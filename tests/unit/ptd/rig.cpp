@@ -14,6 +14,7 @@
 
 #include "core/backend/services.hpp"
 #include "core/comm/virtual_world.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::ptd::testing {
 namespace {
@@ -62,6 +63,15 @@ void load(Session& handles, const State& start) {
   });
 }
 
+// Checks that the backend has used the scale, and skips a step only if the scale is too large. A
+// program that is no test uses this file as well, so a failure is an exception.
+void require(bool skipped, double scale, const YokeStepResult& result) {
+  if ((result.skipped != 0) == skipped && result.loss_scale == scale) return;
+  throw std::runtime_error(concat("loss scale ", scale, ": the result has the scale ") +
+                           concat(result.loss_scale, ", skipped = ", result.skipped) +
+                           concat(", norm ", result.grad_norm));
+}
+
 void train_rank(
     const Job& job, const Rank& rank, const State* start, Outcome& outcome, Assembly& assembly) {
   TorchModelHost model(job.model.blocks(), dtype_of(job.model.dtype), TinyModel::kSeed, true);
@@ -73,7 +83,12 @@ void train_rank(
   int64_t step = job.first_step;
   for (; step < job.first_step + job.steps; ++step) {
     const TinyBatch batch(job, (step - 1) * job.global_batch, rank.host.rank % job.data_ranks());
-    const YokeStepResult result = handles.step(batch.get(), step, job.lr);
+    if (job.overflows) {
+      constexpr double kTooLarge = 0x1p100;
+      require(true, kTooLarge, handles.step(batch.get(), step, job.lr, 0, kTooLarge));
+    }
+    const YokeStepResult result = handles.step(batch.get(), step, job.lr, 0, job.loss_scale);
+    require(false, job.loss_scale, result);
     if (!first) continue;
     outcome.loss.push_back(result.loss_sum / result.loss_weight);
     outcome.grad_norm.push_back(result.grad_norm);
@@ -144,9 +159,10 @@ Session::~Session() {
   plugin().destroy(&context_);
 }
 
-YokeStepResult Session::step(const YokeBatch& batch, int64_t step, double lr, uint32_t flags) {
+YokeStepResult Session::step(
+    const YokeBatch& batch, int64_t step, double lr, uint32_t flags, double loss_scale) {
   const YokeStepArgs args = {
-      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch, step, lr, flags, 0};
+      YOKE_HEADER(YokeStepArgs, YOKE_ID_STEP_ARGS), &batch, step, lr, flags, 0, loss_scale};
   YokeStepResult out{};
   out.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   YokeError err = make_error();
@@ -279,7 +295,7 @@ OptionValues::OptionValues(const std::map<std::string, std::string>& set,
                                                    std::istreambuf_iterator<char>()));
     }
     if (info.type == YOKE_OPTION_BOOL) option.int_value = text == "true";
-    if (info.type == YOKE_OPTION_INT) option.int_value = std::stoll(text);
+    if (info.type == YOKE_OPTION_INT && !text.empty()) option.int_value = std::stoll(text);
     values.push_back(option);
   }
 }

@@ -26,6 +26,8 @@ struct Job {
   double momentum = 0, clip = 0.05;      // clip is below the gradient norm of every step
   std::optional<at::ScalarType> reduce;  // unset: fp64 for an fp64 model, else fp32
   bool stream = false;                   // true: the host has a stream, as on a device
+  double loss_scale = 0;                 // factor of the loss; 0 = none
+  bool overflows = false;  // true: before each step, the same step is made with an infinite loss
   std::map<std::string, std::string> options{
       {"unit_bytes", "600"}};  // small enough for several units
 
@@ -101,7 +103,8 @@ class Session {
   ~Session();
   Session(const Session&) = delete;
 
-  YokeStepResult step(const YokeBatch& batch, int64_t step, double lr, uint32_t flags = 0);
+  YokeStepResult step(
+      const YokeBatch& batch, int64_t step, double lr, uint32_t flags = 0, double loss_scale = 0);
   void checkpoint(int32_t op, const std::function<void(const YokePiece&)>& visit);
 
   YokeWrapResult wrapped{};

@@ -32,7 +32,7 @@ std::vector<std::vector<Param>> list_params(const TinyModel& m) {
 }
 
 at::Tensor sum_of_losses(const at::Tensor& logits, const at::Tensor& targets) {
-  const at::Tensor wide = logits.scalar_type() == at::kBFloat16 ? logits.to(at::kFloat) : logits;
+  const at::Tensor wide = logits.element_size() == 2 ? logits.to(at::kFloat) : logits;
   return at::cross_entropy_loss(wide.view({-1, TinyModel::kVocab}),
                                 targets.reshape({-1}),
                                 {},

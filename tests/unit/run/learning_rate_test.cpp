@@ -67,6 +67,30 @@ TEST(LearningRate, DecaysOnlyInTheLastFifthForWsd) {
   EXPECT_NEAR(rate(config, 50), 2.0 * 0.1, 1e-15);
 }
 
+TEST(LearningRate, WsdNeverDecaysBeforeTheEndOfTheWarmup) {
+  LrScheduleConfig schedule;
+  schedule.decay_steps = 18;
+  const TrainConfig config = train("wsd", 20, 10);
+  EXPECT_DOUBLE_EQ(learning_rate(config, schedule, 11), 2.0);
+  EXPECT_DOUBLE_EQ(learning_rate(config, schedule, 12), 2.0 * 0.9);  // 10 steps are left
+}
+
+TEST(LearningRate, InverseSqrtHasATimescaleOf10000StepsWithoutAWarmup) {
+  EXPECT_DOUBLE_EQ(rate(train("inverse_sqrt", 20000, 0), 10001), 2.0 / std::sqrt(2.0));
+}
+
+TEST(LearningRate, DeepSpeedWarmsUpForTwoStepsAtLeast) {
+  for (const int64_t warmup : {0, 1, 2}) {
+    const TrainConfig config = train("WarmupLR", 10, warmup);
+    LrScheduleConfig schedule;
+    schedule.warmup_shape = "linear";
+    schedule.start_factor = 0.5;
+    EXPECT_DOUBLE_EQ(learning_rate(config, schedule, 2), 1.0) << warmup;
+    EXPECT_DOUBLE_EQ(learning_rate(config, schedule, 3), 1.5) << warmup;
+    EXPECT_DOUBLE_EQ(learning_rate(config, schedule, 4), 2.0) << warmup;
+  }
+}
+
 TEST(LearningRate, NeverRisesAfterTheWarmupAndIsNeverZeroInTheRun) {
   for (const char* schedule : {"constant", "linear", "cosine", "wsd"}) {
     for (const int64_t warmup : {0, 1, 7, 19, 20}) {
@@ -114,6 +138,7 @@ TEST(LearningRate, FollowsThePublishedFormulas) {
       {"wsd", {.decay_steps = 8}, 15, 0.75},
       {"wsd", {.decay_steps = 8, .decay_shape = "sqrt"}, 15, 0.5},
       {"wsd", {.decay_steps = 8, .decay_shape = "cosine"}, 17, 0.5},
+      {"wsd", {.decay_steps = 8, .decay_shape = "exponential"}, 17, 2 * std::sqrt(0.5) - 1},
       {"WarmupLR", {}, 1, 0},
       {"WarmupLR", {}, 2, 0},
       {"WarmupLR", {}, 4, 0.5},

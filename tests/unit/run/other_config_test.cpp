@@ -10,10 +10,10 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 std::vector<std::string> faults(const std::string& line, const RunConfig& run = {}) {
-  return schedule_faults({.refusals = {}, .notes = {{"ds.json: a.b", "7", line, ""}}}, run);
+  return disagreements({.refusals = {}, .notes = {{"ds.json: a.b", "7", line, ""}}}, run);
 }
 
-TEST(OtherConfig, EveryKeyOfTheScheduleMustAgree) {
+TEST(OtherConfig, EveryKeyThatNoPlanHasMustAgree) {
   EXPECT_THAT(faults("train.warmup = 7"),
               ElementsAre("ds.json: a.b (7) means train.warmup = 7, but the run has train.warmup = "
                           "0; write that line into the run file, or remove the key"));
@@ -22,6 +22,7 @@ TEST(OtherConfig, EveryKeyOfTheScheduleMustAgree) {
   EXPECT_THAT(faults("train.warmup = 7", run), IsEmpty());
   EXPECT_EQ(faults("train.schedule = \"WarmupLR\"").size(), 1u);
   EXPECT_EQ(faults("lr_schedule.warmup_shape = \"log\"").size(), 1u);
+  EXPECT_EQ(faults("precision.product = \"fp8\"").size(), 1u);
   EXPECT_EQ(faults("lr_schedule.cycles = 2").size(), 1u) << "it is unset in the run";
   EXPECT_EQ(faults("lr_schedule.warmup_shape = \"cubic\"").size(), 1u) << "no run has that";
 }
@@ -43,7 +44,7 @@ TEST(OtherConfig, AScheduleEndsWithTheRunIfItsEndIsUnset) {
 
 TEST(OtherConfig, AKeyThatTheBackendRefusesIsReportedOnce) {
   const PlanRemark note{"ds.json: a.b", "7", "train.warmup = 7", ""};
-  EXPECT_THAT(schedule_faults({.refusals = {note}, .notes = {note}}, RunConfig()), IsEmpty());
+  EXPECT_THAT(disagreements({.refusals = {note}, .notes = {note}}, RunConfig()), IsEmpty());
 }
 
 TEST(OtherConfig, OtherKeysAreComparedByTheBackend) {

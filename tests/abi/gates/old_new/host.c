@@ -194,6 +194,7 @@ static void train(const ParallelBackend* backend, YokeWrapped* wrapped, YokeErro
   args->lr = 0.5;
 #ifdef YOKE_LATER
   args->later = 7;
+  args->loss_scale = 7;
 #endif
   for (n = 1; n <= 3; ++n) {
     args->step = n;
@@ -204,6 +205,8 @@ static void train(const ParallelBackend* backend, YokeWrapped* wrapped, YokeErro
            result->grad_norm);
 #ifdef YOKE_LATER
     printf("later step %d\n", (int)result->later);
+    printf("later loss scale %d\n", (int)result->loss_scale);
+    printf("later skipped %d\n", (int)result->skipped);
 #endif
   }
   free(batch);

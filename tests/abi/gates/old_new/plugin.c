@@ -178,6 +178,9 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
   w->step = args->step;
 #ifdef YOKE_LATER
   r.later = YOKE_HAS(YokeStepArgs, args, later) ? args->later : 0;
+  /* These fields are newer than version 1.0. */
+  r.loss_scale = YOKE_HAS(YokeStepArgs, args, loss_scale) ? args->loss_scale : 0;
+  r.skipped = 1;
 #endif
   give(out, &r, sizeof r);
   return YOKE_OK;
