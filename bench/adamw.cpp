@@ -28,7 +28,7 @@ struct State {
         copy(at::zeros({n}, at::kBFloat16)),
         step(at::full({}, 5.0, at::kFloat)) {}
 
-  AdamWArrays<float, float> arrays(bool with_copy) {
+  AdamWArrays<float, float, BFloat16> arrays(bool with_copy) {
     return {param.data_ptr<float>(),
             exp_avg.data_ptr<float>(),
             exp_avg_sq.data_ptr<float>(),

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Runs the commands that the README and the guides print. Usage: commands_test.py YOKE [PAGE ...]
+
+A block of code is a list of commands if its first line begins with one of PROGRAMS. The blocks of a page run one after the
+other in a copy of the repository, as they are printed; the environment makes models and runs small. A block behind a
+comment `<!-- not run: REASON -->` does not run. A line that begins with one of DONE is left out, because the build under
+test is what these commands lead to.
+"""
+import dataclasses
+import os
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+YOKE = pathlib.Path(sys.argv[1]).resolve()
+PAGES = sys.argv[2:] or ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+                         *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "plugins").glob("*/README.md"))), "sdk/README.md"]
+PROGRAMS = re.compile(r"(yoke|scripts/|build/|cmake|cpack|ctest|accelerate|torchrun|mpirun|srun|sbatch|kubectl|python3?|export|git|pip|"
+                      r"mkdir|cd|curl|bench/|[A-Z_]+=|head|umask|tar|printf|openssl)(?=[\s/=_a-z]|$)")
+DONE = ("scripts/setup", "scripts/demo", "scripts/test", "cmake --preset", "cmake --build --preset", "export PATH=")
+NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*$")
+# Small models and short runs. Commands that name a step find it in the run folder that prepare() makes.
+SMALL = {"YOKE_MODEL_LAYERS": "2", "YOKE_DATA_SEQ_LEN": "32", "YOKE_TRAIN_GLOBAL_BATCH": "8", "YOKE_TRAIN_STEPS": "4",
+         "YOKE_CHECKPOINT_EVERY": "2", "YOKE_METRICS_EVERY": "1", "YOKE_DEVICE": "cpu"}
+LIMIT = 1800  # seconds of a block, against hangs
+
+
+@dataclasses.dataclass
+class Block:
+    page: str
+    line: int
+    text: str
+    reason: str  # why it is not run; "" = it is run
+
+
+def blocks_of(page, text):
+    """Returns the blocks of commands of a page."""
+    found, begin, reason, own = [], None, "", []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("```"):
+            if begin is None:
+                begin, own, language = number, [], line[3:].strip()
+                continue
+            first = next((part for part in own if part.strip() and not part.startswith("#")), "")
+            if language in ("", "sh", "bash") and PROGRAMS.match(first):
+                found.append(Block(page, begin, "\n".join(own), reason))
+            begin, reason = None, ""
+        elif begin is not None:
+            own.append(line)
+        elif line.strip():
+            mark = NOT_RUN.match(line)
+            reason = mark.group(1) if mark else ""
+    return found
+
+
+def runnable(text):
+    return "\n".join(line for line in text.splitlines() if not line.startswith(DONE))
+
+
+def prepare(folder):
+    """Makes a copy of the repository with a text, a run file and the run folder of the demo."""
+    names = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True).stdout.split()
+    for name in names:
+        if name.startswith(("configs/", "scripts/", "bench/", "sdk/")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    (folder / "build").mkdir()
+    (folder / "build/release").symlink_to(YOKE.parents[1])
+    (folder / "data").mkdir()
+    subprocess.run([ROOT / "scripts/generate_text", folder / "data/novels.txt"], check=True, capture_output=True)
+    shutil.copy(folder / "configs/parity.toml", folder / "run.toml")
+    shutil.copy(folder / "data/novels.txt", folder / "my.txt")
+    (folder / "raw.bin").write_bytes(bytes(1 << 16))
+    (folder / "tokens.bin").write_bytes(b"YOKETOK1" + struct.pack("<IIQ", 2, 256, 1 << 15) + bytes(1 << 16))
+    run(folder, "yoke train configs/novels.toml --nproc 2", {"YOKE_TRAIN_STEPS": "300", "YOKE_CHECKPOINT_EVERY": "100"})
+    run(folder, "yoke train run.toml run.dir=runs/run", {"YOKE_TRAIN_STEPS": "300", "YOKE_CHECKPOINT_EVERY": "300"})
+    run(folder, "yoke checkpoint export runs/run/checkpoints/step-00000300 -o my-llama")
+
+
+def run(folder, text, more=None):
+    path = f"{YOKE.parent}:{os.environ['PATH']}"
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=folder, capture_output=True, text=True, timeout=LIMIT,
+                          check=False, env={**os.environ, **SMALL, **(more or {}), "PATH": path, "HOME": str(folder),
+                               "YOKE_BACKEND_PATH": str(folder / "mine/build")})
+    if done.returncode != 0:
+        raise AssertionError(f"ended with {done.returncode}:\n{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+
+
+class Commands(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory(prefix="yoke-commands-")
+        cls.base = pathlib.Path(cls.temporary.name) / "base"
+        cls.base.mkdir()
+        prepare(cls.base)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def test_every_block_runs_or_has_a_reason(self):
+        ran, left_out = 0, 0
+        for page in PAGES:
+            folder = self.base.parent / page.replace("/", "_")
+            shutil.copytree(self.base, folder, symlinks=True)
+            for block in blocks_of(page, (ROOT / page).read_text(encoding="utf-8")):
+                if block.reason:
+                    left_out += 1
+                    continue
+                with self.subTest(f"{block.page}:{block.line}"):
+                    begin = time.monotonic()
+                    run(folder, runnable(block.text))
+                    ran += 1
+                    print(f"{block.page}:{block.line} {time.monotonic() - begin:.1f} s", flush=True)
+        print(f"{ran} blocks ran, {left_out} are marked as not run")
+
+
+class Blocks(unittest.TestCase):
+    def test_are_found_with_their_reasons(self):
+        text = ("```\nyoke a\n```\n<!-- not run: needs a GPU -->\n```sh\nexport A=1\n```\n\n```toml\nyoke = 1\n```\n```\nstep 1\n```\n"
+                "<!-- not run: old -->\nwords\n```\nyoke b\n```\n")
+        self.assertEqual([(b.line, b.text, b.reason) for b in blocks_of("p", text)],
+                         [(1, "yoke a", ""), (5, "export A=1", "needs a GPU"), (17, "yoke b", "")])
+
+    def test_leave_out_what_leads_to_the_build(self):
+        self.assertEqual(runnable("scripts/setup && x\nyoke a"), "yoke a")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
