@@ -10,6 +10,7 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "yoke/backend.hpp"
 #include "yoke/text.hpp"
@@ -84,6 +85,7 @@ struct ServiceSlots {
     const HostServices& host = self(ctx);
     const YokeHeader* table = nullptr;
     if (is(name, "yoke.collectives/1")) table = &host.collectives_.header;
+    if (is(name, "yoke.events/1") && host.events_ != nullptr) table = &host.events_table_.header;
     if (is(name, "yoke.backends/1") && host.inner_ != nullptr) table = &host.backends_.header;
     if (is(name, "yoke.torch_graphs/1") && host.world_.device() != nullptr)
       table = &host.graphs_.header;
@@ -161,6 +163,50 @@ struct ServiceSlots {
     });
   }
 
+  static int32_t send(
+      YokeComm* comm, const YokeTensor* in, int32_t to, YokeWork** work, YokeError* err) {
+    return issue(work, err, [&] { return communicator(comm).send(borrowed(in, "send: in"), to); });
+  }
+
+  static int32_t recv(
+      YokeComm* comm, const YokeTensor* out, int32_t from, YokeWork** work, YokeError* err) {
+    return issue(
+        work, err, [&] { return communicator(comm).recv(borrowed(out, "recv: out"), from); });
+  }
+
+  static int32_t all_to_all(YokeComm* comm,
+                            const YokeTensor* out,
+                            const int64_t* out_counts,
+                            const YokeTensor* in,
+                            const int64_t* in_counts,
+                            YokeWork** work,
+                            YokeError* err) {
+    return issue(work, err, [&] {
+      Communicator& ranks = communicator(comm);
+      if ((out_counts == nullptr) != (in_counts == nullptr)) {
+        throw Error(YOKE_INVALID_ARGUMENT,
+                    "all_to_all: one of out_counts and in_counts is NULL; allowed: both or none");
+      }
+      const auto counts = [&](const int64_t* given) {
+        return given == nullptr ? std::vector<int64_t>()
+                                : std::vector<int64_t>(given, given + ranks.size());
+      };
+      const at::Tensor received = borrowed(out, "all_to_all: out");
+      return ranks.all_to_all(
+          received, counts(out_counts), borrowed(in, "all_to_all: in"), counts(in_counts));
+    });
+  }
+
+  static int64_t now(void*) { return BackendEvents::now(); }
+
+  static int32_t span(void* ctx, YokeString name, int64_t begin, int64_t end, YokeError* err) {
+    return guard(err, [&] { self(ctx).events_->span(view(name), begin, end); });
+  }
+
+  static int32_t metric(void* ctx, YokeString name, double value, YokeError* err) {
+    return guard(err, [&] { self(ctx).events_->metric(view(name), value); });
+  }
+
   static int32_t barrier(YokeComm* comm, YokeError* err) {
     return guard(err, [&] { communicator(comm).barrier(); });
   }
@@ -189,8 +235,9 @@ struct ServiceSlots {
 HostServices::HostServices(World& world,
                            LogSink log,
                            const std::atomic<bool>* cancel,
-                           InnerBackends* inner)
-    : world_(world), log_(std::move(log)), cancel_(cancel), inner_(inner) {
+                           InnerBackends* inner,
+                           BackendEvents* events)
+    : world_(world), log_(std::move(log)), cancel_(cancel), inner_(inner), events_(events) {
   fill_tables();
 }
 
@@ -199,6 +246,7 @@ HostServices::HostServices(const HostServices& whole, uint32_t axes)
       log_(whole.log_),
       cancel_(whole.cancel_),
       inner_(whole.inner_),
+      events_(whole.events_),
       axes_(axes) {
   // The functions are those of the whole world's host; only rank and size differ.
   fill_tables();
@@ -240,7 +288,11 @@ void HostServices::fill_tables() {
                   S::broadcast,
                   S::barrier,
                   S::wait,
-                  S::native};
+                  S::native,
+                  S::send,
+                  S::recv,
+                  S::all_to_all};
+  events_table_ = {YOKE_HEADER(YokeEvents, YOKE_ID_EVENTS), this, S::now, S::span, S::metric};
   backends_ = {YOKE_HEADER(YokeBackends, YOKE_ID_BACKENDS), this, S::open};
   graphs_ = {YOKE_HEADER(TorchGraphs, 0),
              this,

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "core/backend/backend_events.hpp"
 #include "core/backend/inner_backends.hpp"
 #include "core/comm/world.hpp"
 #include "core/cuda/rank_device.hpp"
@@ -21,17 +22,18 @@ namespace yoke {
 // Receives log lines of a backend; level is YOKE_LOG_... It may be called from any thread.
 using LogSink = std::function<void(int32_t level, const std::string& text)>;
 
-// The services of one rank: log, check_cancel, "yoke.collectives/1", "yoke.backends/1" and, on a
-// device, "yoke.torch_graphs/1". The world, the sink and the flag must outlive this object, and
-// this object must outlive the contexts of the backend.
+// The services of one rank: log, check_cancel, "yoke.collectives/1", "yoke.backends/1",
+// "yoke.events/1" and, on a device, "yoke.torch_graphs/1". What the constructor is given must
+// outlive this object, and this object must outlive the contexts of the backend.
 class HostServices {
  public:
-  // `cancel` is true once the run should stop; NULL = never. `inner` opens other backends; NULL =
-  // the service is not offered.
+  // `cancel` is true once the run should stop; NULL = never. `inner` opens other backends and
+  // `events` collects those of the backend; NULL = the service is not offered.
   HostServices(World& world,
                LogSink log,
                const std::atomic<bool>* cancel,
-               InnerBackends* inner = nullptr);
+               InnerBackends* inner = nullptr,
+               BackendEvents* events = nullptr);
   HostServices(const HostServices&) = delete;
   HostServices& operator=(const HostServices&) = delete;
 
@@ -51,10 +53,12 @@ class HostServices {
   LogSink log_;
   const std::atomic<bool>* cancel_;
   InnerBackends* inner_;
+  BackendEvents* events_;
   uint32_t axes_ = YOKE_ALL_AXES;  // axes spanned by this host's world
   YokeHost host_;
   YokeCollectives collectives_;
   YokeBackends backends_;
+  YokeEvents events_table_;
   TorchGraphs graphs_;
   std::map<Communicator*, YokeComm> comms_;                  // handles that the backend has
   std::map<uint32_t, std::unique_ptr<HostServices>> parts_;  // hosts of inner backends, by axes

@@ -87,6 +87,44 @@ void require_root(int32_t root, int32_t size) {
           "broadcast: root ", root, "; allowed: 0 to ", size - 1, " (a rank of the communicator)"));
 }
 
+void require_peer(int32_t peer, int32_t rank, int32_t size, const char* what) {
+  if (peer >= 0 && peer < size && peer != rank) return;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              concat(what, ": rank ", peer, "; allowed: 0 to ", size - 1, ", but not this rank, ") +
+                  concat(rank, " (ranks of the communicator)"));
+}
+
+// Requires that the counts of the parts add up to the tensor. Without counts, the parts are equal.
+void require_counts(const at::Tensor& tensor,
+                    const std::vector<int64_t>& counts,
+                    int32_t size,
+                    const char* what) {
+  require_compact(tensor, what);
+  if (counts.empty()) {
+    if (tensor.numel() % size == 0) return;
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat(what, ": ", tensor.numel(), " elements cannot be divided into ", size) +
+                    " equal parts; pass the counts of the parts");
+  }
+  int64_t sum = 0;
+  for (const int64_t count : counts) {
+    if (count < 0)
+      throw Error(YOKE_INVALID_ARGUMENT, concat(what, ": a part has ", count, " elements"));
+    sum += count;
+  }
+  if (sum != tensor.numel()) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat(what, ": the parts have ", sum, " elements, the tensor ", tensor.numel()));
+  }
+}
+
+void require_same_dtype(const at::Tensor& out, const at::Tensor& in, const char* what) {
+  if (out.scalar_type() == in.scalar_type()) return;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              concat(what, ": out has the dtype ", c10::toString(out.scalar_type()), ", in ") +
+                  concat(c10::toString(in.scalar_type()), "; allowed: one dtype"));
+}
+
 class BackendWork final : public CommWork {
  public:
   explicit BackendWork(c10::intrusive_ptr<c10d::Work> work) : work_(std::move(work)) {}
@@ -152,6 +190,30 @@ class GroupCommunicator final : public Communicator {
     return started(backend_->broadcast(tensors, opts));
   }
   void barrier() override { backend_->barrier(c10d::BarrierOptions())->wait(); }
+  std::unique_ptr<CommWork> send(at::Tensor in, int32_t to) override {
+    require_compact(in, "send");
+    require_peer(to, rank(), size(), "send");
+    if (in.numel() == 0) return done();
+    std::vector<at::Tensor> tensors{in.view(-1)};
+    return started(backend_->send(tensors, to, 0));
+  }
+  std::unique_ptr<CommWork> recv(at::Tensor out, int32_t from) override {
+    require_compact(out, "recv");
+    require_peer(from, rank(), size(), "recv");
+    if (out.numel() == 0) return done();
+    std::vector<at::Tensor> tensors{out.view(-1)};
+    return started(backend_->recv(tensors, from, 0));
+  }
+  std::unique_ptr<CommWork> all_to_all(at::Tensor out,
+                                       std::vector<int64_t> out_counts,
+                                       at::Tensor in,
+                                       std::vector<int64_t> in_counts) override {
+    require_counts(out, out_counts, size(), "all_to_all: out");
+    require_counts(in, in_counts, size(), "all_to_all: in");
+    require_same_dtype(out, in, "all_to_all");
+    at::Tensor received = out.view(-1), sent = in.view(-1);
+    return started(backend_->alltoall_base(received, sent, out_counts, in_counts, {}));
+  }
   c10d::ProcessGroup* process_group() override { return group_.get(); }
 
  private:
@@ -191,6 +253,17 @@ class SelfCommunicator final : public Communicator {
     return done();
   }
   void barrier() override {}
+  std::unique_ptr<CommWork> send(at::Tensor, int32_t to) override { refuse("send", to); }
+  std::unique_ptr<CommWork> recv(at::Tensor, int32_t from) override { refuse("recv", from); }
+  std::unique_ptr<CommWork> all_to_all(at::Tensor out,
+                                       std::vector<int64_t> out_counts,
+                                       at::Tensor in,
+                                       std::vector<int64_t> in_counts) override {
+    require_counts(out, out_counts, 1, "all_to_all: out");
+    require_counts(in, in_counts, 1, "all_to_all: in");
+    require_parts(out, in, 1, "all_to_all");
+    return copied(out, in);
+  }
   // Created at the first call, because few backends need it and it requires its own ThreadHub.
   c10d::ProcessGroup* process_group() override {
     if (!group_ && !on_device_) {
@@ -201,6 +274,10 @@ class SelfCommunicator final : public Communicator {
   }
 
  private:
+  [[noreturn]] static void refuse(const char* what, int32_t peer) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat(what, ": rank ", peer, "; the communicator has only this rank"));
+  }
   // If `in` and `out` are the same memory, there is nothing to copy.
   static std::unique_ptr<CommWork> copied(at::Tensor out, const at::Tensor& in) {
     if (out.data_ptr() != in.data_ptr()) out.view(-1).copy_(in.view(-1));

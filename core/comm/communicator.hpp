@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/comm/mesh.hpp"
 
@@ -103,6 +104,16 @@ class Communicator {
   // root: a rank of the communicator.
   virtual std::unique_ptr<CommWork> broadcast(at::Tensor inout, int32_t root) = 0;
   virtual void barrier() = 0;
+  // A message to or from another rank of the communicator. Not collective; messages from one rank
+  // to another arrive in order. On a device, both ranks issue their messages in the same order.
+  virtual std::unique_ptr<CommWork> send(at::Tensor in, int32_t to) = 0;
+  virtual std::unique_ptr<CommWork> recv(at::Tensor out, int32_t from) = 0;
+  // Part r of `in` becomes part rank() of `out` on rank r. The counts are those of the elements of
+  // the parts, in rank order; they add up to the tensor. Empty = equal parts.
+  virtual std::unique_ptr<CommWork> all_to_all(at::Tensor out,
+                                               std::vector<int64_t> out_counts,
+                                               at::Tensor in,
+                                               std::vector<int64_t> in_counts) = 0;
 
   // Returns this communicator as a c10d::ProcessGroup, which the communicator owns. Its collectives
   // are counted and checked like all others. NULL for a communicator with a single member on a

@@ -28,7 +28,7 @@ class GpuBench(support.OracleTest):
     def test_measures_all_parts(self):
         self.assertEqual(self.done.returncode, 0, self.done.stderr)
         self.assertEqual((self.results["failed"], self.results["left_out"]), ({}, []))
-        self.assertEqual(len(self.results["mfu"]), 12)
+        self.assertEqual(len(self.results["mfu"]), 14)
         self.assertEqual(len(self.results["mfu"][0]["step_ms"]), 4)
         self.assertEqual([trace["steps"] for trace in self.results["kernels"].values()], [3] * 4)
         self.assertEqual(self.results["card"]["attention"], {"tiny": "flash"})

@@ -7,17 +7,19 @@
 //   ...                                                                        // other work
 //   work.wait();                                                               // summed now
 //
-// Every operation is collective over the ranks of its Comm: all of them issue the same operations,
-// with the same counts and dtypes, in the same order. Operations throw Error: UNAVAILABLE if a peer
+// Every operation but send and recv is collective over the ranks of its Comm: all of them issue the
+// same operations, with the same counts and dtypes, in the same order. Operations throw Error: UNAVAILABLE if a peer
 // is lost, DEADLINE_EXCEEDED after the timeout of the run, CANCELLED if the run is to stop, and
 // INVALID_ARGUMENT for ranges with a wrong size or dtype.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
@@ -78,8 +80,9 @@ class Comm {
   // Collective over the world. Throws Error(FAILED_PRECONDITION) if the host has no collectives.
   Comm(const YokeHost& host, uint32_t axes, const char* purpose) : device_(host.device) {
     if (host.world_size == 1) return;
+    // Hosts of version 1.0 have the table up to `send`; see require().
     service_ = reinterpret_cast<const YokeCollectives*>(
-        host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives)));
+        host.get_service(host.ctx, "yoke.collectives/1", offsetof(YokeCollectives, send)));
     if (service_ == nullptr) {
       throw Error(YOKE_FAILED_PRECONDITION,
                   "more than one rank needs the service yoke.collectives/1, which this host does "
@@ -153,7 +156,67 @@ class Comm {
     });
   }
 
+  // Sends `in` to rank `to`, or receives `out` from rank `from`, of this Comm. The two sides have
+  // the same dtype and count, and messages from one rank to another arrive in the order in which
+  // they are sent. Two ranks that both wait for their send first may block each other: issue the
+  // receive before the wait, or use shift().
+  //
+  // These operations and the next ones throw Error(UNIMPLEMENTED) on a host of version 1.0.
+  [[nodiscard]] Work send(const ConstSpan& in, int to) const {
+    require(YOKE_HAS(YokeCollectives, need(), send), "send");
+    if (in.count == 0) return {};
+    const FlatView view = on_device(in);
+    return issue([&](YokeWork** work, YokeError* err) {
+      return service_->send(comm_, view.get(), to, work, err);
+    });
+  }
+  [[nodiscard]] Work recv(const Span& out, int from) const {
+    require(YOKE_HAS(YokeCollectives, need(), recv), "recv");
+    if (out.count == 0) return {};
+    const FlatView view = on_device(out);
+    return issue([&](YokeWork** work, YokeError* err) {
+      return service_->recv(comm_, view.get(), from, work, err);
+    });
+  }
+
+  // Sends in_counts[r] elements of `in` to rank r and receives out_counts[r] elements of `out` from
+  // it, for every rank r in order. Both arrays have size() counts, which may be 0; NULL stands for
+  // equal parts. Arguments as for all_gather.
+  [[nodiscard]] Work all_to_all(const Span& out,
+                                const int64_t* out_counts,
+                                const ConstSpan& in,
+                                const int64_t* in_counts) const {
+    require(YOKE_HAS(YokeCollectives, need(), all_to_all), "all_to_all");
+    const FlatView received = on_device(out), sent = on_device(in);
+    return issue([&](YokeWork** work, YokeError* err) {
+      return service_->all_to_all(
+          comm_, received.get(), out_counts, sent.get(), in_counts, work, err);
+    });
+  }
+
+  // Sends `in` to the next rank and receives `out` from the previous one, in a circle.
+  [[nodiscard]] Work shift(const Span& out, const ConstSpan& in) const {
+    std::vector<int64_t> sent(static_cast<size_t>(size_), 0), received = sent;
+    sent[static_cast<size_t>((rank_ + 1) % size_)] = in.count;
+    received[static_cast<size_t>((rank_ + size_ - 1) % size_)] = out.count;
+    return all_to_all(out, received.data(), in, sent.data());
+  }
+
  private:
+  // Returns the host's table. Throws Error(FAILED_PRECONDITION) if this is the only rank.
+  const YokeCollectives* need() const {
+    if (service_ != nullptr) return service_;
+    throw Error(YOKE_FAILED_PRECONDITION, "a single rank has no peer to exchange messages with");
+  }
+  // Throws Error(UNIMPLEMENTED) unless the host has the function.
+  static void require(bool host_has_it, const char* function) {
+    if (host_has_it) return;
+    throw Error(YOKE_UNIMPLEMENTED,
+                concat("this host has no YokeCollectives.",
+                       function,
+                       ", which came with version 1.1 ",
+                       "of the contract; update the host"));
+  }
   // Returns whether there is nothing to communicate. In that case the input has been copied to the
   // output.
   bool alone(const Span& out, const ConstSpan& in) const {

@@ -18,6 +18,7 @@
  *     has it. A field that is zero means "not given". Reserved fields are zero.
  *   - Code that writes into a struct of the other side writes at most header.struct_size bytes and
  *     leaves the header alone. struct_size is never below the size of the struct in version 1.0.
+ *     YokeError is the exception: its text may be shorter, or absent.
  *   - Code that copies a struct before passing it on must set struct_size to the smaller of the
  *     source's size and its own.
  *   - Structs without a header are frozen. Arrays of growable structs are arrays of pointers.
@@ -40,7 +41,8 @@
  *     to fix it.
  *   - No exception crosses the ABI boundary. No library ends the process or prints.
  *   - The caller of a function with a result sets the header of the result. The callee writes all
- *     other fields, and sets them to zero if it fails.
+ *     other fields, and sets them to zero if it fails. The plan, which plan both reads and fills,
+ *     has no meaning after a failure.
  *   - After a failed call every handle is still valid, and the inputs still belong to the caller.
  *   - A required struct that is NULL or of another kind gives YOKE_INVALID_ARGUMENT. A handle that
  *     is NULL gives YOKE_FAILED_PRECONDITION.
@@ -131,6 +133,8 @@ enum {
   YOKE_ID_MICRO_BATCH = 27,
   YOKE_ID_FORECASTS = 28,
   YOKE_ID_FORECAST = 29,
+  YOKE_ID_STATE_KIND = 30,
+  YOKE_ID_EVENTS = 31,
   YOKE_ID_TORCH_MODEL = 64 /* extension of YokeModel, see yoke/torch.hpp */
 };
 
@@ -176,7 +180,9 @@ enum {
 };
 
 /* The details of a failure. The caller owns it and sets the header; the callee that fails writes
- * the rest. text always ends with a 0. */
+ * the rest. A callee that does not know the rank or the step writes -1; the host adds what it
+ * knows. text ends with a 0 if struct_size leaves room for any text. The host puts the backend's
+ * name in front of the text when it prints it. */
 typedef struct YokeError {
   YokeHeader header;
   int32_t code;    /* the code that the function returns, too */
@@ -252,7 +258,13 @@ enum {
  *   rank = (((pp * R + dp_replicate) * S + dp_shard) * C + cp) * T + tp
  *
  * The data rank is the coordinate on (dp_replicate, dp_shard). Ranks that differ only on the other
- * axes receive the same batch. */
+ * axes receive the same batch.
+ *
+ * Along dp_replicate the state of all ranks is equal. Along dp_shard a backend may divide the
+ * optimizer state (ZeRO stage 1), the gradients as well (stage 2) and the parameters as well
+ * (stage 3); what it does not divide is equal on all ranks. Along cp the state may be equal or
+ * divided. Along tp the parameters with a tp_cut are divided and all others equal. Along pp every
+ * rank holds the parameters of its own blocks. */
 enum {
   YOKE_PP = 0,
   YOKE_DP_REPLICATE = 1,
@@ -292,7 +304,11 @@ enum {
  * file is "" by default, and a number or bool stays unset.
  *
  * choices are the allowed values of a STRING, "a|b|c"; empty = any value. For a FILE they are its
- * usual names, "*.yaml|*.yml", if it is another program's config that plan translates in notes. */
+ * usual names, "*.yaml|*.yml", if it is another program's config that plan translates in notes.
+ *
+ * effects declares what else the option changes. YOKE_OPTION_CHANGES_NUMBERS: the losses and the
+ * state of a run depend on the value, as on that of a hyperparameter. All other options change
+ * only how a step is carried out; results may then differ by rounding and no more. */
 typedef struct YokeOptionInfo {
   YokeHeader header;
   YokeString key;           /* name without the backend's name */
@@ -303,7 +319,12 @@ typedef struct YokeOptionInfo {
   double max;               /* greatest value of a number, inclusive */
   int32_t type;             /* YOKE_OPTION_... */
   int32_t reserved;
+  uint32_t effects; /* since 1.1; YOKE_OPTION_CHANGES_NUMBERS or 0 */
+  uint32_t reserved2;
 } YokeOptionInfo;
+
+/* Bits of YokeOptionInfo.effects, since 1.1. Unknown bits are ignored. */
+enum { YOKE_OPTION_CHANGES_NUMBERS = 1 };
 
 /* Traits: properties by which a backend differs from what a host would otherwise assume.
  *
@@ -312,8 +333,40 @@ typedef struct YokeOptionInfo {
  * copies with replica 0. The update is not the one that is described at YokeOptimizer.
  *
  * YOKE_BY_OPTIONS: each axis, ZeRO stage and dtype in the description is possible with some values
- * of the options, maybe not with all. plan refuses what the given values do not support. */
-enum { YOKE_LOCAL_UPDATES = 1, YOKE_BY_OPTIONS = 2 };
+ * of the options, maybe not with all. plan refuses what the given values do not support.
+ *
+ * YOKE_OWN_UPDATE, since 1.1: the backend updates the parameters by a rule of its own, not by the
+ * one at YokeOptimizer, and may keep other state than the moments there. The same inputs on the
+ * same ranks give the same bits.
+ *
+ * YOKE_RANKS_CHANGE_UPDATE, since 1.1, only together with YOKE_OWN_UPDATE: the rule depends on how
+ * the batch is divided into data ranks, as a majority vote of the ranks does. Without this trait,
+ * every layout gives the results of one rank, up to rounding. */
+enum {
+  YOKE_LOCAL_UPDATES = 1,
+  YOKE_BY_OPTIONS = 2,
+  YOKE_OWN_UPDATE = 4,
+  YOKE_RANKS_CHANGE_UPDATE = 8
+};
+
+/* Bits of YokeStateKind.flags, since 1.1. Unknown bits are refused.
+ *
+ * YOKE_STATE_PER_RANK: the state belongs to the ranks and not to elements of a parameter, such as
+ * the error that a compressed all-reduce keeps for the next step. In a checkpoint the tensor has
+ * the shape [world_size, ...]; a rank shows row number `rank` of it. If a run with another number
+ * of ranks loads the checkpoint, visit returns YOKE_NOT_FOUND for these pieces and leaves the view
+ * alone. The backend then starts this state anew, and the host says so to the user. */
+enum { YOKE_STATE_PER_RANK = 1 };
+
+/* Since 1.1. Declares a kind of state that only this backend has, see YokePiece. Lives as long as
+ * the process. */
+typedef struct YokeStateKind {
+  YokeHeader header;
+  YokeString kind; /* [a-z0-9_]+, at most 31 bytes, none of the contract's own kinds */
+  YokeString doc;  /* one line for the user */
+  uint32_t flags;  /* YOKE_STATE_PER_RANK or 0 */
+  uint32_t reserved;
+} YokeStateKind;
 
 /* The backend's name and capabilities. The host refuses a degree above 1 on an axis, a dtype or a
  * device that is not listed here. Lives as long as the process. */
@@ -333,6 +386,8 @@ typedef struct YokeDescription {
   uint32_t zero_stages; /* bit n = ZeRO stage n is supported */
   uint32_t traits;      /* YOKE_LOCAL_UPDATES | ... */
   uint32_t devices;     /* bit 1u << YOKE_DEVICE_... = the backend can train on it */
+  const YokeStateKind* const* state_kinds; /* since 1.1; num_state_kinds pointers */
+  uint64_t num_state_kinds;                /* since 1.1 */
 } YokeDescription;
 
 /* ---- The model, independent of any framework ---- */
@@ -342,9 +397,9 @@ typedef struct YokeDescription {
 typedef struct YokeParameter {
   YokeHeader header;
   YokeString name;      /* fully qualified */
-  const int64_t* shape; /* ndim sizes of the whole parameter */
+  const int64_t* shape; /* ndim sizes of the whole parameter; may be NULL if ndim is 0 */
   int32_t ndim;
-  int32_t dtype;     /* compute dtype; views and gradients have it, too */
+  int32_t dtype;     /* compute dtype, that of views and gradients; in plan precision.param or 0 */
   int32_t trainable; /* 0 = never updated: no gradient and no optimizer state */
   int32_t decay;     /* 0 = weight decay does not apply */
   /* How tensor parallelism may shard the parameter. n > 0: cut along dimension n - 1.
@@ -466,7 +521,7 @@ typedef struct YokeForwardArgs {
 typedef struct YokeForwardResult {
   YokeHeader header;
   YokeManagedTensor* carry_out; /* output, owned by the backend; NULL from the last block */
-  void* saved;        /* handle for one call of block_backward or drop_saved; NULL if save is 0 */
+  void* saved;        /* handle for one block_backward or drop_saved; NULL only if save is 0 */
   double loss_sum;    /* loss of the last block, summed over its targets; else 0 */
   double loss_weight; /* number of targets in that sum; else 0 */
 } YokeForwardResult;
@@ -506,13 +561,15 @@ typedef struct YokeModel {
 
   /* Writes the initial values of elements [begin, begin + count) of a parameter, in row-major
    * order, to dst, which is host memory of the caller. They are fp32 numbers for every dtype of the
-   * parameter, and do not depend on how it is split into ranges. */
+   * parameter, and do not depend on how it is split into ranges. Values with more bits, those of a
+   * checkpoint in fp64, follow by LOAD. */
   int32_t (*init_param)(
       void* ctx, int64_t param, int64_t begin, int64_t count, float* dst, YokeError* err);
 
   /* Lets the blocks read parameter `param` from `view`, a compact tensor on YokeHost.device with
-   * exactly the shape and dtype of the parameter. The backend owns that memory. NULL unbinds, and
-   * so does destroy_model.
+   * exactly the shape and dtype of the parameter, aligned to its elements. The backend owns that
+   * memory; the host copies the shape. NULL unbinds. After destroy_model, and after a wrap_model
+   * that failed, all parameters are unbound.
    *
    * All parameters of a block must be bound before the block runs. Between steps the values may
    * change in place. Between a forward and its backward the backend may free the memory and bind
@@ -543,7 +600,7 @@ typedef struct YokeModel {
  * DOUBLE, int_value for an INT or a BOOL, string_value for all others. If a number or bool has no
  * default and the user did not set it, given is 0 and the value has no meaning. */
 typedef struct YokeOption {
-  YokeString key;
+  YokeString key;          /* without the backend's name, as in YokeOptionInfo */
   YokeString string_value; /* path of a FILE, as the user wrote it */
   YokeString content;      /* bytes of a FILE, or lines of VARIABLES */
   double double_value;
@@ -583,7 +640,11 @@ typedef struct YokeOptimizer {
 } YokeOptimizer;
 
 /* The settings of a run. degree, micro_batch and the dtypes may be unset (0), and plan fills them.
- * The comment at each field names its key in a run file, for refusals.
+ * plan leaves every field that is set as it is, or refuses it: the host ends the run if a value has
+ * changed. The comment at each field names its key in a run file, for refusals.
+ *
+ * Leave micro_batch unset unless the schedule needs a certain value: the host then takes the
+ * largest one that the bound train.max_micro_batch of the run allows.
  *
  * The number of data ranks is degree[YOKE_DP_REPLICATE] * degree[YOKE_DP_SHARD]. Each data rank
  * runs global_batch / (micro_batch * data ranks) micro-batches per step. The host checks that the
@@ -707,14 +768,19 @@ typedef struct YokeHost {
   /* Logs one line of text, without a newline. level: YOKE_LOG_... */
   void (*log)(void* ctx, int32_t level, YokeString text);
 
-  /* Returns 1 if the run is to stop: the backend then returns YOKE_CANCELLED soon. Ranks may
-   * receive the 1 at different times; a rank that is waiting for a peer then returns
-   * YOKE_UNAVAILABLE. */
+  /* Returns 1 if the run is to stop: the backend then returns YOKE_CANCELLED soon. A step calls it
+   * at least once for each micro-batch. Ranks may receive the 1 at different times; a rank that is
+   * waiting for a peer then returns YOKE_UNAVAILABLE. */
   int32_t (*check_cancel)(void* ctx);
 
   /* Returns the service `name`, a table of functions of at least min_size bytes, or NULL if this
-   * host does not have it. "yoke.collectives/1" is always available if world_size > 1. The table
-   * lives as long as the host. */
+   * host does not have it. "yoke.collectives/1" is always available if world_size > 1. A backend
+   * that needs a service which is missing returns YOKE_FAILED_PRECONDITION from init. The table
+   * lives as long as the host.
+   *
+   * A table grows from one minor version to the next. A backend that can do without the newer
+   * functions passes the size up to them, offsetof(YokeCollectives, send), and calls them only if
+   * YOKE_HAS reports them. */
   const YokeHeader* (*get_service)(void* ctx, const char* name, uint64_t min_size);
 
   void* stream;
@@ -730,7 +796,9 @@ typedef struct YokeWork YokeWork;
 enum { YOKE_SUM = 0, YOKE_AVG = 1, YOKE_MAX = 2, YOKE_MIN = 3 };
 
 /* The service "yoke.collectives/1". All tensors are compact and on YokeHost.device; a tensor
- * without elements is allowed. All ranks of a communicator issue its operations in the same order.
+ * without elements is allowed. Their dtypes are the seven of the enum above, YOKE_I32 to YOKE_BF16.
+ * All ranks of a communicator issue its collective operations in the same order. The same inputs
+ * give the same bits again.
  *
  * With work == NULL, a call returns when the operation is complete. Otherwise it returns at once,
  * and the memory of the tensors must stay alive and untouched until wait(*work). If the call itself
@@ -784,7 +852,56 @@ typedef struct YokeCollectives {
   /* Returns the object that implements the communicator if it has the given type, else NULL.
    * "c10d::ProcessGroup" gives a borrowed c10d::ProcessGroup*. */
   void* (*native)(YokeComm* comm, const char* type);
+
+  /* Since 1.1. Sends `in` to the rank with index `to`, or receives `out` from the rank with index
+   * `from`, of the communicator. The two sides of a message have the same dtype and number of
+   * elements. Neither function is collective. The messages from one rank to another arrive in the
+   * order in which they are sent.
+   *
+   * A call without `work` may block until the peer has issued the other side, so two ranks that
+   * both send first would wait for each other. On a CUDA device all messages between two ranks are
+   * carried out one after the other, in either direction: both ranks must issue them in the same
+   * order. Ranks that exchange data in a circle use all_to_all instead. */
+  int32_t (*send)(
+      YokeComm* comm, const YokeTensor* in, int32_t to, YokeWork** work, YokeError* err);
+  int32_t (*recv)(
+      YokeComm* comm, const YokeTensor* out, int32_t from, YokeWork** work, YokeError* err);
+
+  /* Since 1.1. Sends a part of `in` to every rank, and receives a part of `out` from every rank,
+   * both in rank order. in_counts and out_counts are the numbers of elements of the size() parts; a
+   * part may be empty. What one rank sends to another is what that one expects. Both may be NULL:
+   * the parts of a tensor are then equal. Collective over the communicator. */
+  int32_t (*all_to_all)(YokeComm* comm,
+                        const YokeTensor* out,
+                        const int64_t* out_counts,
+                        const YokeTensor* in,
+                        const int64_t* in_counts,
+                        YokeWork** work,
+                        YokeError* err);
 } YokeCollectives;
+
+/* The service "yoke.events/1", since 1.1: lets a backend add to the trace and to the metrics of the
+ * run. Every function may be called from any thread until destroy returns. Events never change a
+ * run: if there are too many, the host drops the rest and reports how many it has dropped. */
+typedef struct YokeEvents {
+  YokeHeader header;
+  void* ctx; /* first argument of every function */
+
+  /* Returns the time in nanoseconds on the clock of `span`. */
+  int64_t (*now)(void* ctx);
+
+  /* Adds a span of time to the trace of this rank, from `begin` to `end`, which are times of now()
+   * and not in the future. Has no effect while the run records no trace. Errors:
+   * YOKE_INVALID_ARGUMENT for an empty name, a name of more than 63 bytes, or end < begin;
+   * YOKE_RESOURCE_EXHAUSTED beyond 100,000 spans in a step. */
+  int32_t (*span)(void* ctx, YokeString name, int64_t begin, int64_t end, YokeError* err);
+
+  /* Sets a metric. The name has the form [a-z0-9_]+ and at most 63 bytes. The host writes the last
+   * value that rank 0 has set since the previous step to metrics.jsonl, under the key
+   * BACKEND.NAME. Errors: YOKE_INVALID_ARGUMENT for another name; YOKE_RESOURCE_EXHAUSTED for more
+   * than 64 different names. */
+  int32_t (*metric)(void* ctx, YokeString name, double value, YokeError* err);
+} YokeEvents;
 
 /* An inner backend: one that another backend, the outer one, builds on. The outer backend acts as
  * its host. It calls plan, with a plan and options that it may have changed, then init, wrap_model
@@ -834,9 +951,18 @@ typedef struct YokeInitArgs {
  * For activation_bytes and axis_bytes, 0 also means unknown.
  *
  * param_bytes, grad_bytes and optimizer_bytes are held for the whole run. unsharded_bytes and
- * activation_bytes are needed at the peak of a step. activation_bytes is the sum of
- * YokeBlock.activation_bytes over all activations that are alive at that moment. axis_bytes is the
- * payload that this rank passes to the collectives along each axis in one step, without scalars. */
+ * activation_bytes are needed at the peak of a step. A buffer that is held for the whole run and
+ * serves for unreduced and for reduced gradients counts as grad_bytes.
+ *
+ * activation_bytes is the sum of activation_bytes + carry_bytes of the blocks whose forward waits
+ * for its backward at the peak, times the sequences of a micro-batch. It is less if the backend
+ * recomputes or divides them.
+ *
+ * axis_bytes is the payload of this rank's collectives along each axis in one step, without those
+ * of a few scalars. The payload of an operation is its larger side: the tensor of an all_reduce or
+ * a broadcast, the output of an all_gather, the input of a reduce_scatter or an all_to_all, a
+ * message that is sent or received. An operation over several axes counts along each of them that
+ * has a degree above 1. */
 typedef struct YokeWrapResult {
   YokeHeader header;
   YokeWrapped* model;
@@ -863,8 +989,8 @@ typedef struct YokeBatch {
 enum { YOKE_STEP_FORWARD_ONLY = 1 };
 
 /* Arguments of step. `step` is the number of the update. The first update has number 1. Each later
- * one is one above the previous update, or above the "step" of the checkpoint that was loaded. An
- * evaluation has the number of the last update.
+ * one is one above the previous update, or above the "step" of the checkpoint that was loaded. A
+ * backend need not check this. An evaluation has the number of the last update.
  *
  * loss_scale is above 0 in every training step of a run with param_dtype YOKE_F16, whose small
  * gradients would otherwise become zero. The backend multiplies the gradient of the loss by it, so
@@ -911,9 +1037,13 @@ enum { YOKE_CHECKPOINT_SAVE = 1, YOKE_CHECKPOINT_LOAD = 2, YOKE_CHECKPOINT_DESCR
  * Kinds. "param" is the master copy of a parameter; "exp_avg", "exp_avg_sq" and "momentum" are its
  * moments. They have the compute dtype, or fp32 if the compute dtype has 16 bits. "step" is a
  * scalar: name "optimizer", ndim 0, int64. A backend may add kinds of its own to a parameter,
- * [a-z0-9_]+ of at most 31 bytes. When the checkpoint of another backend is loaded, visit returns
- * YOKE_NOT_FOUND for them and leaves the view alone; the backend then continues with the next
- * piece.
+ * [a-z0-9_]+ of at most 31 bytes, and declares them in YokeDescription.state_kinds. When the
+ * checkpoint of another backend is loaded, visit returns YOKE_NOT_FOUND for them and leaves the
+ * view alone; the backend then continues with the next piece.
+ *
+ * Complete. The pieces of all ranks contain every parameter, the "step", and the moments of every
+ * trainable parameter that the rule at YokeOptimizer names. With the trait YOKE_OWN_UPDATE the
+ * moments may be missing. The host refuses to save or to load anything less.
  *
  * Elements. A piece consists of equal spans of the flat row-major tensor, one every `stride`
  * elements; `run` is the length of a span. Element i of the piece, i in [0, count), is element
@@ -934,7 +1064,7 @@ typedef struct YokePiece {
   YokeHeader header;
   YokeString name;      /* name of the parameter */
   YokeString kind;      /* "param", "exp_avg" ..., see above */
-  const int64_t* shape; /* ndim sizes of the whole tensor */
+  const int64_t* shape; /* ndim sizes of the whole tensor; may be NULL if ndim is 0 */
   int32_t ndim;
   int32_t dtype;
   int64_t begin;          /* index of the first element in the whole tensor */
@@ -981,7 +1111,8 @@ typedef struct ParallelBackend {
   int32_t (*init)(const YokeInitArgs* args, YokeContext** out, YokeError* err);
 
   /* Takes over a model: allocates its parameters, initialises them with init_param, and allocates
-   * the optimizer state. *model lives until destroy_model returns. Collective. */
+   * the optimizer state. *model lives until destroy_model returns. It may be called again: the
+   * models of a context are independent of each other. Collective. */
   int32_t (*wrap_model)(YokeContext* context,
                         const YokeModel* model,
                         YokeWrapResult* out,
@@ -1004,7 +1135,12 @@ typedef struct ParallelBackend {
   void (*destroy)(YokeContext** context);
 } ParallelBackend;
 
-/* The only symbol that a backend exports. Returns a constant table that lives as long as the
+/* The only symbol that a backend exports. C++ libraries tend to export templates as well, even with
+ * -fvisibility=hidden; this version script for the linker (-Wl,--version-script=FILE) hides them:
+ *
+ *   { global: parallel_backend_entry_v1; local: *; };
+ *
+ * Returns a constant table that lives as long as the
  * process, or NULL with the reason in *err. It starts no thread, uses no device, reads no
  * environment and allocates nothing. It may be called from any thread, any number of times.
  *
