@@ -117,7 +117,7 @@ Idle idle_of(PipelineKind kind, int ranks, int micros) {
                       PtdOptions(Options(values.values.data(), values.values.size()), ranks));
     const std::vector<double> each = idle_times(forecast.timeline, forecast.lists);
     const double unit = work_of_blocks(host.summary())[0];  // time of a forward there
-    idle.of_list = std::accumulate(each.begin(), each.end(), 0.0) / unit;  // in forwards
+    idle.of_list = std::accumulate(each.begin(), each.end(), 0.0) / unit;  // unit: one forward
   });
   // A sleep takes longer than requested, in a way that has nothing to do with the pipeline. Every
   // rank sleeps three times for each of its blocks and micro-batches.

@@ -16,6 +16,7 @@
 #include "core/run/metrics_reporter.hpp"
 #include "core/run/run_verification.hpp"
 #include "core/run/skipped_steps.hpp"
+#include "core/run/step_results.hpp"
 #include "core/run/stop.hpp"
 #include "core/run/trace.hpp"
 #include "yoke/text.hpp"
@@ -85,11 +86,13 @@ class Training {
   const SampleAssignment assignment_;
   const SampleSource samples_;
 
+  BackendEvents events_;                   // spans and metrics of the backend
   std::optional<HostServices> services_;   // connect
   std::optional<BackendContext> context_;  // connect
   RunVerification verification_;
   std::unique_ptr<TorchModelHost> host_;  // wrap: the model as structs of the contract
   std::optional<WrappedModel> model_;     // wrap: the model as wrapped by the backend
+  StepResults results_;
   SkippedSteps skipped_;
   Checkpointing checkpoints_;
   std::optional<MetricsReporter> reporter_;  // restore
@@ -105,7 +108,8 @@ void Training::connect() {
       world_,
       [this](int32_t level, const std::string& text) { log_.write(level, text); },
       &cancel_flag(),
-      job_.inner.get());
+      job_.inner.get(),
+      &events_);
   context_.emplace(job_.backend.init(init_args(job_, *services_)));
 }
 
@@ -128,7 +132,8 @@ int Training::loop() {
   StopAgreement stop(world_);
   // LibTorch has one profiler per process. If ranks are threads, only rank 0 records.
   const bool traced = world_.rank() == 0 || !world_.in_threads();
-  StepTrace trace(traced ? run_.profile : ProfileConfig{}, place_.dir, world_.rank(), log_);
+  StepTrace trace(
+      traced ? run_.profile : ProfileConfig{}, place_.dir, world_.rank(), log_, events_);
 
   while (position_.step < run_.train.steps && !stop.stop_before(position_.step + 1)) {
     const int64_t step = position_.step + 1;
@@ -143,7 +148,7 @@ int Training::loop() {
     reporter_->count_step(batch->tokens());
     if (!skipped) {
       trace.after(step);
-      reporter_->step(step, result, lr, skipped_.total());
+      reporter_->step({step, lr, skipped_.total(), results_, events_});
     }
     verification_.after(step, result, *batch);
     if (!skipped) evaluate_and_save(step);
@@ -178,15 +183,8 @@ YokeStepResult Training::run_step(const Batch& batch, int64_t step, double lr, u
   args.flags = flags;
   if (flags == 0) args.loss_scale = skipped_.loss_scale();
   const YokeStepResult result = call_backend(args);
-  // The backend adds up the targets over all ranks. If its sum differs from the host's own count,
-  // the backend skipped a micro-batch or reduced the loss wrongly.
-  if (result.loss_weight == batch.get().token_weight) return result;
-  throw Error(YOKE_INTERNAL,
-              concat("step ", step, ": the loss is the sum over ", result.loss_weight) +
-                  concat(" targets, but the batch has ", batch.get().token_weight) +
-                  "; loss_weight of the model and the number of targets in its samples must agree",
-              -1,
-              step);
+  results_.check(args, result, batch.get().token_weight);
+  return result;
 }
 
 // On a device, a failed collective does not stop the step: the step fails later with a different

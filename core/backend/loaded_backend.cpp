@@ -136,6 +136,21 @@ void check_description(const YokeDescription* d, const std::string& path, const 
                                           : "use the name of the file, made of lower-case letters, "
                                             "digits and _"});
   }
+  if (!YOKE_HAS(YokeDescription, d, num_state_kinds)) return;
+  for (uint64_t i = 0; i < d->num_state_kinds; ++i) {
+    const YokeStateKind* kind = d->state_kinds == nullptr ? nullptr : d->state_kinds[i];
+    if (kind != nullptr && kind->header.struct_id == YOKE_ID_STATE_KIND &&
+        (kind->flags & ~uint32_t{YOKE_STATE_PER_RANK}) == 0) {
+      continue;
+    }
+    throw_rejected(YOKE_FAILED_PRECONDITION,
+                   {path,
+                    "its description",
+                    concat("state_kinds[", i, "] is NULL, is not a YokeStateKind, or has flags ") +
+                        "that this host does not know",
+                    abi,
+                    "initialise it with YOKE_HEADER(YokeStateKind, YOKE_ID_STATE_KIND)"});
+  }
 }
 
 [[noreturn]] void throw_from(const BackendCalls& calls,
@@ -166,6 +181,16 @@ void add_remark(void* ctx, const YokeRefusal* r) {
 }
 
 }  // namespace
+
+std::vector<StateKind> state_kinds(const YokeDescription& description) {
+  std::vector<StateKind> kinds;
+  if (!YOKE_HAS(YokeDescription, &description, num_state_kinds)) return kinds;
+  for (uint64_t i = 0; i < description.num_state_kinds; ++i) {
+    const YokeStateKind& kind = *description.state_kinds[i];
+    kinds.push_back({std::string(view(kind.kind)), (kind.flags & YOKE_STATE_PER_RANK) != 0});
+  }
+  return kinds;
+}
 
 std::string remark_text(const PlanRemark& remark) {
   std::string text = remark.key;

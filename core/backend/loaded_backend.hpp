@@ -30,6 +30,15 @@ struct PlanResult {
 // Returns "tp_degree = 3; allowed: 1, 2, 4; write tp_degree = 2".
 std::string remark_text(const PlanRemark& remark);
 
+// A kind of state that a backend declares, see YokeStateKind.
+struct StateKind {
+  std::string name;
+  bool per_rank = false;  // belongs to the ranks instead of to elements of a parameter
+};
+
+// Returns the kinds of a description; empty if it is of version 1.0.
+std::vector<StateKind> state_kinds(const YokeDescription& description);
+
 // The function table of a backend, with its name and path for messages. All handles of one backend
 // share it.
 struct BackendCalls {

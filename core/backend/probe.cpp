@@ -82,6 +82,11 @@ Json description_json(const LoadedBackend& backend) {
   for (uint64_t i = 0; i < d.num_param_dtypes; ++i)
     json["param_dtypes"].push_back(dtype_name(d.param_dtypes[i]));
   json["local_updates"] = (d.traits & YOKE_LOCAL_UPDATES) != 0;
+  json["own_update"] = (d.traits & YOKE_OWN_UPDATE) != 0;
+  json["ranks_change_update"] = (d.traits & YOKE_RANKS_CHANGE_UPDATE) != 0;
+  json["state_kinds"] = Json::array();
+  for (const StateKind& kind : state_kinds(d))
+    json["state_kinds"].push_back({{"kind", kind.name}, {"per_rank", kind.per_rank}});
   json["abi"] = concat(backend.table().abi_major, ".", backend.table().abi_minor);
   json["options"] = Json::array();
   for (uint64_t i = 0; i < d.num_options; ++i)

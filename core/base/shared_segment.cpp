@@ -29,7 +29,7 @@ namespace {
 constexpr uint64_t kAlignment = 64;       // a cache line: blocks of different ranks never share one
 constexpr uint64_t kHeader = 4096;        // holds the number by which a segment is recognised
 constexpr uint64_t kGrowth = 1 << 20;     // bytes by which the file grows at least
-constexpr uint64_t kSweepAlways = 65536;  // from this size on, memory is reused as soon as possible
+constexpr uint64_t kSweepAlways = 65536;  // least size of memory that is reused as soon as possible
 constexpr size_t kMostPending = 16;       // blocks that may wait for a sweep
 
 [[noreturn]] void refuse(const std::string& what, int code) {

@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,24 @@ const std::vector<std::string>& companion_files();
 // Returns the contents of those companion_files() that a folder has, by name. If the folder is a
 // checkpoint, they are verified. Throws Error if a file cannot be read or has more than 64 MiB.
 std::map<std::string, std::string> read_companions(const std::string& folder);
+
+// What the state of a run consists of, besides the scalar "optimizer.step".
+struct StateContents {
+  Shapes params;                     // every parameter, with its shape in files
+  std::set<std::string> trainable;   // names of those that have moments
+  std::vector<std::string> moments;  // kinds of these moments: "exp_avg" ...
+  // Other kinds that may exist; std::nullopt = any, because the backend cannot declare them.
+  std::optional<std::set<std::string>> own_kinds;
+};
+
+// How many tensors of each kind a checkpoint has; recorded in its manifest.
+struct ContentCounts {
+  int64_t params = 0;
+  int64_t trainable = 0;             // parameters with moments
+  std::vector<std::string> moments;  // kinds of the moments
+
+  bool operator==(const ContentCounts&) const = default;
+};
 
 struct CheckpointInfo {
   std::string path;           // path of the checkpoint's own folder; set by save and by the reader
@@ -78,6 +97,7 @@ using PieceWalk = std::function<void(int32_t op, const PieceVisitor& visit)>;
 struct SaveRequest {
   std::string folder;  // folder of all checkpoints of the run; created if missing
   CheckpointInfo info;
+  std::optional<StateContents> contents;  // what the state must contain; std::nullopt = anything
   // Contents of files beside the weights, by name: config.json and those of companion_files().
   std::map<std::string, std::string> texts;
   // Largest size of a file of weights or optimizer state. The tensors of a larger model are divided
@@ -96,11 +116,16 @@ struct SaveRequest {
 // If anything fails on any rank, all ranks throw the Error of the first failing rank, the attempt
 // is removed and older checkpoints stay as they were:
 //   RESOURCE_EXHAUSTED   the disk is full; the message states the needed and the free bytes
-//   INTERNAL             the backend's pieces do not tile a tensor, or are invalid
+//   INTERNAL             the backend's pieces do not tile a tensor, are invalid, or are not all of
+//                        `contents`; or the step of the optimizer is not that of the request
 //   FAILED_PRECONDITION  the folder cannot be written, or another process is saving into it
 std::string save_checkpoint(const SaveRequest& request,
                             const SaveGroup& group,
                             const PieceWalk& walk);
+
+// Checks that the state which a backend reports is complete, as a save would. `walk` is called once,
+// with DESCRIBE. Throws the same Error(INTERNAL) on all ranks. Collective.
+void check_state(const SaveGroup& group, const StateContents& contents, const PieceWalk& walk);
 
 // A CheckpointReader is a committed checkpoint that is open for reading. Any thread may call any
 // method; none is collective. The methods throw Error.
@@ -130,8 +155,10 @@ class CheckpointReader {
   // other dtypes are not converted. Throws NOT_FOUND if there is no such tensor or kind,
   // FAILED_PRECONDITION if shape or dtype do not match, DATA_LOSS if the bytes are damaged.
   void visit(const YokePiece& piece) const;
+  // Returns the shape of a tensor; std::nullopt = there is none of this name and kind.
+  std::optional<std::vector<int64_t>> shape(const std::string& name, const std::string& kind) const;
   // Reads and verifies every byte. Throws DATA_LOSS, naming the file, tensor and elements of the
-  // first damage, or the folder if its name belongs to a different step.
+  // first damage, what is missing, or the folder if its name belongs to a different step.
   void verify() const;
 
  private:

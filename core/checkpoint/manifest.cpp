@@ -167,6 +167,18 @@ Json to_json(const LossScaleState& state) {
           {"skipped", state.skipped}};
 }
 
+std::optional<ContentCounts> parse_counts(const Json& manifest) {
+  if (!manifest.contains("contents")) return std::nullopt;
+  const Json& json = manifest["contents"];
+  return ContentCounts{.params = json.at("params").get<int64_t>(),
+                       .trainable = json.at("trainable").get<int64_t>(),
+                       .moments = json.at("moments").get<std::vector<std::string>>()};
+}
+
+Json to_json(const ContentCounts& counts) {
+  return {{"params", counts.params}, {"trainable", counts.trainable}, {"moments", counts.moments}};
+}
+
 Manifest parse_body(const std::string& body) {
   const Json json = Json::parse(body + "\"\":0}");  // the body ends with a comma
   check_version(json);
@@ -176,6 +188,7 @@ Manifest parse_body(const std::string& body) {
   manifest.info.config_digest = json.at("config_digest").get<std::string>();
   manifest.info.finished = json.at("finished").get<bool>();
   manifest.info.loss_scale = parse_loss_scale(json);
+  manifest.counts = parse_counts(json);
   manifest.world_size = json.at("world_size").get<int32_t>();
   for (const Json& file : json.at("files")) manifest.files.push_back(parse_file(file));
   for (const Json& tensor : json.at("tensors")) manifest.tensors.push_back(parse_tensor(tensor));
@@ -220,6 +233,7 @@ std::string to_text(const Manifest& manifest) {
                             Json(info.config_digest).dump(),
                             ",\n");
   if (info.loss_scale) text += "\"loss_scale\":" + to_json(*info.loss_scale).dump() + ",\n";
+  if (manifest.counts) text += "\"contents\":" + to_json(*manifest.counts).dump() + ",\n";
   text += lines("files", manifest.files) + lines("tensors", manifest.tensors);
   return text + kDigestBegin + hex(crc32c(0, text.data(), text.size())) + kDigestEnd;
 }

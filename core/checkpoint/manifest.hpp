@@ -4,6 +4,8 @@
 //   {"format":"yoke-checkpoint","version":1,
 //   "step":100,"next_sample":1600,"finished":false,"world_size":2,
 //   "config_digest":"...",
+//   "loss_scale":{"scale","good_steps","hysteresis","skipped"},         only of fp16 runs
+//   "contents":{"params","trainable","moments"},                        numbers of tensors
 //   "files":[
 //   {"file","bytes","head_bytes","head_crc32c"}, one line per file
 //   "tensors":[
@@ -15,6 +17,7 @@
 // last line is the checksum of all bytes before it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +27,9 @@
 namespace yoke {
 
 struct Manifest {
-  CheckpointInfo info;     // its path is not part of the text
-  int32_t world_size = 1;  // number of ranks that saved
+  CheckpointInfo info;                  // its path is not part of the text
+  int32_t world_size = 1;               // number of ranks that saved
+  std::optional<ContentCounts> counts;  // absent in manifests of an older Yoke
   std::vector<StoredFile> files;
   std::vector<StoredTensor> tensors;  // sorted by name and kind
 };

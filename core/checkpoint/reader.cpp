@@ -19,6 +19,7 @@
 #include "core/base/crc32c.hpp"
 #include "core/base/files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/contents.hpp"
 #include "core/checkpoint/convert.hpp"
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/pieces.hpp"
@@ -334,11 +335,23 @@ void CheckpointReader::visit(const YokePiece& piece) const {
   });
 }
 
+std::optional<std::vector<int64_t>> CheckpointReader::shape(const std::string& name,
+                                                            const std::string& kind) const {
+  const auto at = impl_->tensors.find({name, kind});
+  if (at == impl_->tensors.end()) return std::nullopt;
+  return at->second->shape;
+}
+
 void CheckpointReader::verify() const {
   const std::string name = std::filesystem::absolute(info().path).lexically_normal().filename();
   if (const auto step = step_of(name); step && *step != info().step)
     damaged(info().path, concat("it holds step ", info().step, ", not the one in its name"));
   impl_->verify_heads();
+  try {
+    check_counts(impl_->manifest.tensors, impl_->manifest.counts);
+  } catch (const Error& e) {
+    damaged(info().path, e.what());
+  }
   for (const StoredTensor& tensor : impl_->manifest.tensors) {
     impl_->read_chunks(
         tensor, StridedSpan::flat(0, tensor.numel()), [](const char*, int64_t, int64_t) {});

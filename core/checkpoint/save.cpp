@@ -16,16 +16,17 @@
 // fails therefore sends the failure in place of its message, and all ranks throw it.
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <memory>
-#include <new>
 #include <optional>
 #include <utility>
 
 #include "core/base/crc32c.hpp"
 #include "core/base/files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/contents.hpp"
 #include "core/checkpoint/layout.hpp"
 #include "core/checkpoint/manifest.hpp"
 #include "core/checkpoint/pieces.hpp"
@@ -40,21 +41,6 @@ namespace yoke {
 namespace {
 
 using TensorKey = std::pair<std::string, std::string>;  // name and kind
-
-// Runs f and returns its message as text. If f throws, returns the failure as the message: the
-// other ranks wait for a message, so an exception must not escape before one is sent.
-template <class F>
-std::string message_of(int32_t rank, F&& f) {
-  try {
-    return to_text(f());
-  } catch (const Error& e) {
-    return failure_text(e.code(), e.what(), e.rank() < 0 ? rank : e.rank());
-  } catch (const std::bad_alloc&) {
-    return failure_text(YOKE_RESOURCE_EXHAUSTED, "out of memory", rank);
-  } catch (const std::exception& e) {
-    return failure_text(YOKE_INTERNAL, e.what(), rank);
-  }
-}
 
 TensorKey key_of(const StoredTensor& tensor) {
   return {tensor.name, tensor.kind};
@@ -80,16 +66,7 @@ class Save {
   // The first walk. It collects the pieces that this rank will write: those with replica 0, so that
   // each element is written once.
   RankTensors describe(const PieceWalk& walk) {
-    std::map<TensorKey, size_t> index;
-    walk(YOKE_CHECKPOINT_DESCRIBE, [&](const YokePiece& piece) {
-      if (piece.replica != 0) return;
-      const StoredTensor tensor = tensor_of(piece);
-      const auto [at, added] = index.try_emplace(key_of(tensor), mine_.tensors.size());
-      if (added) mine_.tensors.push_back(tensor);
-      StoredTensor& described = mine_.tensors[at->second];
-      require_same(described, tensor);
-      if (piece.count > 0) described.pieces.push_back({span_of(piece), {}, -1});
-    });
+    mine_ = describe_state(walk);
     return mine_;
   }
 
@@ -112,12 +89,11 @@ class Save {
   }
 
   FilePlan lay_out_files(const std::vector<std::string>& descriptions) {
-    std::map<TensorKey, StoredTensor> all;
-    for (size_t rank = 0; rank < descriptions.size(); ++rank) {
-      merge(rank_tensors_from(descriptions[rank]), static_cast<int32_t>(rank), &all);
+    manifest_.tensors = merge_state(rank_tensors_from(descriptions));
+    if (request_.contents) {
+      check_contents(manifest_.tensors, *request_.contents);
+      manifest_.counts = counts_of(*request_.contents);
     }
-    for (auto& [key, tensor] : all) manifest_.tensors.push_back(std::move(tensor));
-    check_tiling(&manifest_.tensors, YOKE_INTERNAL, "the backend's pieces with replica 0: ");
     const bool has_param = std::any_of(manifest_.tensors.begin(),
                                        manifest_.tensors.end(),
                                        [](const StoredTensor& t) { return t.kind == "param"; });
@@ -126,18 +102,6 @@ class Save {
         lay_out(&manifest_.tensors, request_.texts, request_.max_file_bytes);
     make_files(files);
     return all_places();
-  }
-
-  static void merge(const RankTensors& described,
-                    int32_t rank,
-                    std::map<TensorKey, StoredTensor>* all) {
-    for (const StoredTensor& tensor : described.tensors) {
-      StoredTensor without_pieces = tensor;
-      without_pieces.pieces.clear();
-      StoredTensor& merged = all->try_emplace(key_of(tensor), without_pieces).first->second;
-      require_same(merged, tensor);
-      for (const StoredPiece& piece : tensor.pieces) merged.pieces.push_back({piece.at, {}, rank});
-    }
   }
 
   // Creates the files at their full size, so that a full disk is detected before any tensor is
@@ -224,6 +188,7 @@ class Save {
     const Place& place = at->second;
     require_same(*place.tensor, tensor);
     const char* bytes = data_of(piece, piece.dtype);
+    if (tensor.kind == "step" && request_.contents) check_step(bytes);
     StoredPiece written{span_of(piece), {}, group_.rank};
     const int64_t item = tensor.item_bytes(), per_chunk = kChunkBytes / item;
     for (int64_t from = 0; from < piece.count; from += per_chunk) {
@@ -237,6 +202,16 @@ class Save {
       });
     }
     place.tensor->pieces.push_back(std::move(written));
+  }
+
+  // The optimizer would continue with another number than the host.
+  void check_step(const char* bytes) const {
+    int64_t step = 0;
+    std::memcpy(&step, bytes, sizeof step);
+    if (step == request_.info.step) return;
+    throw Error(YOKE_INTERNAL,
+                concat("the backend saves step ", step, " of the optimizer after step ") +
+                    concat(request_.info.step, " of the run"));
   }
 
   std::string commit(const std::string& written) {

@@ -80,6 +80,12 @@ RankTensors rank_tensors_from(const std::string& text) {
   return message;
 }
 
+std::vector<RankTensors> rank_tensors_from(const std::vector<std::string>& texts) {
+  std::vector<RankTensors> messages;
+  for (const std::string& text : texts) messages.push_back(rank_tensors_from(text));
+  return messages;
+}
+
 std::string to_text(const FilePlan& message) {
   Json places = Json::array();
   for (const TensorPlace& place : message.tensors) {

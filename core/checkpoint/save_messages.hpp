@@ -18,10 +18,13 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "core/checkpoint/layout.hpp"
+#include "yoke/error.hpp"
 
 namespace yoke {
 
@@ -56,9 +59,26 @@ std::string to_text(const FilePlan& message);
 std::string to_text(const Committed& message);
 std::string failure_text(int32_t code, const std::string& text, int32_t rank);
 
+// Runs f and returns its result, one of the messages above, as text. If f throws, returns the
+// failure as the message: the other ranks wait for a message, so an exception must not escape
+// before one is sent. rank: that of the caller.
+template <class F>
+std::string message_of(int32_t rank, F&& f) {
+  try {
+    return to_text(f());
+  } catch (const Error& e) {
+    return failure_text(e.code(), e.what(), e.rank() < 0 ? rank : e.rank());
+  } catch (const std::bad_alloc&) {
+    return failure_text(YOKE_RESOURCE_EXHAUSTED, "out of memory", rank);
+  } catch (const std::exception& e) {
+    return failure_text(YOKE_INTERNAL, e.what(), rank);
+  }
+}
+
 // These functions decode a message. If the text is a failure, they throw it as an Error with its
 // code, its text and the rank that failed first.
 RankTensors rank_tensors_from(const std::string& text);
+std::vector<RankTensors> rank_tensors_from(const std::vector<std::string>& texts);
 FilePlan file_plan_from(const std::string& text);
 Committed committed_from(const std::string& text);
 

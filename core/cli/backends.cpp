@@ -164,6 +164,14 @@ std::string info_text(const Json& d, const std::string& path) {
   if (d["local_updates"])
     text +=
         "  updates      local: replicas are synchronised from time to time, not at every step\n";
+  if (d["own_update"]) {
+    text += "  updates      by a rule of its own";
+    text += d["ranks_change_update"] ? ", which depends on the number of data ranks\n" : "\n";
+  }
+  for (const Json& kind : d["state_kinds"]) {
+    text += "  state        " + plain(kind["kind"]);
+    text += kind["per_rank"] ? ", of each rank: it starts anew on another number of ranks\n" : "\n";
+  }
   text += "\n";
   if (d["options"].empty()) return text + "It has no options.\n";
   Table table({"option", "type", "default", "allowed", "meaning"});

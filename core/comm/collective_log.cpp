@@ -122,27 +122,29 @@ std::optional<std::string> CollectiveLog::compare_histories(const Mesh& mesh) {
       });
 }
 
-int64_t CollectiveLog::check(const Mesh& mesh, int32_t rank, int64_t number) {
-  enum { kNumber, kAcrossStages, kWithinStage, kBalance, kCount };
-  const auto all = control_.gather_numbers({number,
-                                            static_cast<int64_t>(running_hash(true)),
-                                            static_cast<int64_t>(running_hash(false)),
-                                            static_cast<int64_t>(message_balance(rank))},
-                                           "comparison of the collectives issued so far");
-  int64_t largest = number;
+std::vector<std::vector<int64_t>> CollectiveLog::check(const Mesh& mesh,
+                                                       int32_t rank,
+                                                       const std::vector<int64_t>& numbers) {
+  enum { kAcrossStages, kWithinStage, kBalance, kNumbers };
+  std::vector<int64_t> mine = {static_cast<int64_t>(running_hash(true)),
+                               static_cast<int64_t>(running_hash(false)),
+                               static_cast<int64_t>(message_balance(rank))};
+  mine.insert(mine.end(), numbers.begin(), numbers.end());
+  const auto all = control_.gather_numbers(mine, "comparison of the collectives issued so far");
+  std::vector<std::vector<int64_t>> numbers_of_ranks;
   uint64_t balance = 0;
   bool equal = true;
   std::map<int32_t, int64_t> of_stage;
   for (int32_t r = 0; r < mesh.size(); ++r) {
-    const int64_t* theirs = &all[r * kCount];
+    const int64_t* theirs = &all[static_cast<size_t>(r) * mine.size()];
     const auto first = of_stage.emplace(mesh.coordinate(r, YOKE_PP), theirs[kWithinStage]).first;
     equal = equal && theirs[kAcrossStages] == all[kAcrossStages] &&
             theirs[kWithinStage] == first->second;
     balance += static_cast<uint64_t>(theirs[kBalance]);
-    largest = std::max(largest, theirs[kNumber]);
+    numbers_of_ranks.emplace_back(theirs + kNumbers, theirs + mine.size());
   }
   // All ranks get the same numbers, so all take the same branch.
-  if (check_ == CommCheck::kOff || (equal && balance == 0)) return largest;
+  if (check_ == CommCheck::kOff || (equal && balance == 0)) return numbers_of_ranks;
   const auto difference = compare_histories(mesh);
   throw Error(
       YOKE_FAILED_PRECONDITION,

@@ -43,7 +43,9 @@ class CollectiveLog {
   std::map<std::string, std::vector<std::string>> latest() const;
 
   // See World::check_collectives().
-  int64_t check(const Mesh& mesh, int32_t rank, int64_t number);
+  std::vector<std::vector<int64_t>> check(const Mesh& mesh,
+                                          int32_t rank,
+                                          const std::vector<int64_t>& numbers);
 
  private:
   struct Record {

@@ -48,6 +48,10 @@ RedOp reduce_op(int32_t op) {
   }
 }
 
+std::string dtype_text(const at::Tensor& tensor) {
+  return yoke::dtype_text(static_cast<int32_t>(tensor.scalar_type()));
+}
+
 void require_compact(const at::Tensor& t, const char* what) {
   if (!t.defined()) throw Error(YOKE_INVALID_ARGUMENT, concat(what, ": the tensor is undefined"));
   if (!t.is_contiguous()) {
@@ -69,11 +73,11 @@ void require_parts(const at::Tensor& large,
                      ": the whole has ",
                      large.numel(),
                      " x ",
-                     c10::toString(large.scalar_type()),
+                     dtype_text(large),
                      ", the part ",
                      small.numel(),
                      " x ",
-                     c10::toString(small.scalar_type()),
+                     dtype_text(small),
                      "; allowed: one dtype, and ",
                      size,
                      " parts in the whole"));
@@ -121,8 +125,8 @@ void require_counts(const at::Tensor& tensor,
 void require_same_dtype(const at::Tensor& out, const at::Tensor& in, const char* what) {
   if (out.scalar_type() == in.scalar_type()) return;
   throw Error(YOKE_INVALID_ARGUMENT,
-              concat(what, ": out has the dtype ", c10::toString(out.scalar_type()), ", in ") +
-                  concat(c10::toString(in.scalar_type()), "; allowed: one dtype"));
+              concat(what, ": out has the dtype ", dtype_text(out), ", in ") +
+                  concat(dtype_text(in), "; allowed: one dtype"));
 }
 
 class BackendWork final : public CommWork {

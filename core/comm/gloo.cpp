@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/comm/local_reduce.hpp"
+#include "core/comm/signature.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -158,11 +159,11 @@ class Gloo final : public ProcessGroupGloo {
                   concat("reduce_scatter: in has ",
                          input.numel(),
                          " x ",
-                         c10::toString(input.scalar_type()),
+                         dtype_text(static_cast<int32_t>(input.scalar_type())),
                          ", out has ",
                          output.numel(),
                          " x ",
-                         c10::toString(output.scalar_type()),
+                         dtype_text(static_cast<int32_t>(output.scalar_type())),
                          "; allowed: in has size() times the elements of out, in the same dtype, "
                          "both on the CPU"));
     }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/comm/local_reduce.hpp"
+#include "core/comm/signature.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -37,11 +38,11 @@ void require_sizes(bool ok, const at::Tensor& out, const at::Tensor& in, const c
               concat("out has ",
                      out.numel(),
                      " x ",
-                     c10::toString(out.scalar_type()),
+                     dtype_text(static_cast<int32_t>(out.scalar_type())),
                      ", in has ",
                      in.numel(),
                      " x ",
-                     c10::toString(in.scalar_type()),
+                     dtype_text(static_cast<int32_t>(in.scalar_type())),
                      "; ",
                      rule));
 }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/comm/signature.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -115,17 +116,17 @@ void check_reducible(at::ScalarType dtype, RedOp op) {
     case at::kBool:
       if (dtype == at::kBool && op != RedOp::MAX && op != RedOp::MIN) {
         throw Error(YOKE_INVALID_ARGUMENT,
-                    "reduction of Bool; allowed for Bool: the maximum (or) and the minimum (and)");
+                    "reduction of bool; allowed for bool: the maximum (or) and the minimum (and)");
       }
       if (op != RedOp::AVG) return;
       throw Error(YOKE_INVALID_ARGUMENT,
                   concat("average of ",
-                         c10::toString(dtype),
+                         dtype_text(static_cast<int32_t>(dtype)),
                          "; only floating point can be averaged: use the sum"));
     default:
       throw Error(YOKE_INVALID_ARGUMENT,
                   concat("reduction of ",
-                         c10::toString(dtype),
+                         dtype_text(static_cast<int32_t>(dtype)),
                          "; allowed: fp64, fp32, bf16, fp16, int64, int32, uint8, bool"));
   }
 }

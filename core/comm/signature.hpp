@@ -72,7 +72,7 @@ class History {
  private:
   uint64_t count_ = 0;
   uint64_t hash_ = 0;
-  mutable std::mutex mutex_;     // of the ring
+  mutable std::mutex mutex_;     // guards the ring
   std::vector<Signature> ring_;  // signature n is at index (n - 1) % kKept
 };
 

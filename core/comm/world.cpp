@@ -88,8 +88,8 @@ std::map<std::string, std::vector<std::string>> World::latest_collectives() cons
   return log_->latest();
 }
 
-int64_t World::check_collectives(int64_t number) {
-  return log_->check(communicators_->mesh(), rank_, number);
+std::vector<std::vector<int64_t>> World::check_collectives(const std::vector<int64_t>& numbers) {
+  return log_->check(communicators_->mesh(), rank_, numbers);
 }
 
 void World::set_step(int64_t step) {

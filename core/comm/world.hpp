@@ -91,12 +91,13 @@ class World {
   // Returns the latest collectives of each communicator, and the latest messages between this rank
   // and another, at most 100 each, oldest first, as texts. Any thread may call it.
   std::map<std::string, std::vector<std::string>> latest_collectives() const;
-  // Returns the largest `number` of all ranks. Unless comm.check = off, throws
-  // Error(FAILED_PRECONDITION), naming the first difference, if the ranks of a communicator have
-  // issued different collectives so far, or in another order, or if the messages that a rank has
-  // received from another one are not those that the other one has sent. One all_gather of 32 bytes
-  // per rank, which is not counted. Requires set_mesh(). Collective.
-  int64_t check_collectives(int64_t number = 0);
+  // Returns the `numbers` of all ranks, in rank order; all ranks pass equally many. Unless
+  // comm.check = off, throws Error(FAILED_PRECONDITION), naming the first difference, if the ranks
+  // of a communicator have issued different collectives so far, or in another order, or if the
+  // messages that a rank has received from another one are not those that the other one has sent.
+  // One all_gather of 24 bytes per rank and the numbers, which is not counted. Requires set_mesh().
+  // Collective.
+  std::vector<std::vector<int64_t>> check_collectives(const std::vector<int64_t>& numbers = {});
 
   // Says which step this rank is doing, for the messages about it.
   void set_step(int64_t step);

@@ -31,6 +31,10 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr double kBadGradient = 1e-4;
 // A gradient counts as a multiple of another if it differs from that multiple by less than this.
 constexpr double kParallel = 1e-3;
+// An update that differs by a larger part of its length, although the gradients agree, is wrong.
+constexpr double kBadUpdate = 0.02;
+// A gradient below this share of the norm of all gradients may consist of rounding noise.
+constexpr double kNoise = 1e-5;
 
 // FirstDifference is the input of the rules: the step at which the difference begins.
 struct FirstDifference {
@@ -274,6 +278,44 @@ std::optional<LikelyCause> missing_traffic(const FirstDifference& d) {
   return d.cause("missing_reduction", "missing reduction", traffic_text(d));
 }
 
+// The gradients of a step agree, but what the step added to the parameters does not: then the rule
+// of the update is wrong, however small the difference is. A loss shows a wrong update one step
+// late, so the step before is examined, too. Tensors with hardly any gradient are left out: AdamW
+// makes updates of full size from their rounding noise.
+std::optional<LikelyCause> wrong_update(const FirstDifference& d) {
+  for (int64_t step = std::max<int64_t>(d.step - 1, 1); step <= d.step; ++step) {
+    const std::vector<Difference> gradients = compare_gradients(d.reference, d.run, step);
+    const std::vector<Difference> updates = compare_updates(d.reference, d.run, step);
+    if (gradients.empty() || updates.empty()) continue;
+    const double all = norm_of_a(gradients);
+    double largest = 0;
+    for (const Difference& g : gradients) largest = std::max(largest, g.relative);
+    if (!(largest <= kBadGradient)) return std::nullopt;
+    for (const Difference& u : updates) {
+      const auto g = std::find_if(gradients.begin(), gradients.end(), [&](const Difference& other) {
+        return other.tensor == u.tensor;
+      });
+      const bool counts = g != gradients.end() && g->norm_a > kNoise * all;
+      if (!counts || u.relative <= kBadUpdate) continue;
+      LikelyCause cause = d.cause(
+          "wrong_update",
+          "wrong update rule",
+          u.tensor,
+          u.relative,
+          string_printf("all gradients of the step agree (at most %.1e), but the update of the "
+                        "tensor differs by %.2g of its length and is %.4g times that of the "
+                        "reference: compare the learning rate of the step, the bias correction, "
+                        "eps and weight decay with the formulas at YokeOptimizer",
+                        largest,
+                        u.relative,
+                        u.factor));
+      cause.step = step;
+      return cause;
+    }
+  }
+  return std::nullopt;
+}
+
 LikelyCause unknown(const FirstDifference& d, const Agreement& agreement) {
   if (const Difference* bad = d.bad_gradient()) {
     const bool may_have_grown = d.step > 1 && bad->relative < 1e-2;
@@ -340,7 +382,8 @@ LikelyCause find_likely_cause(const RunFacts& reference,
                                   wrong_scale,
                                   local_clip,
                                   low_precision,
-                                  missing_traffic};
+                                  missing_traffic,
+                                  wrong_update};
   for (const CauseRule rule : kRules) {
     if (auto found = rule(difference)) return *found;
   }

@@ -164,6 +164,24 @@ std::vector<Difference> compare_gradients(const RunFacts& a, const RunFacts& b, 
   return all;
 }
 
+std::vector<Difference> compare_updates(const RunFacts& a, const RunFacts& b, int64_t step) {
+  for (const RunFacts* run : {&a, &b})
+    if (!has_state(*run, step - 1) || !has_state(*run, step)) return {};
+  const State a_before(a, step - 1), a_after(a, step), b_before(b, step - 1), b_after(b, step);
+  const auto update = [](const State& before, const State& after, const std::string& name) {
+    Values change = after.read(name, "param");
+    const Values from = before.read(name, "param");
+    for (size_t i = 0; i < change.size(); ++i) change[i] -= from[i];
+    return change;
+  };
+  std::vector<Difference> all;
+  for (const std::string& name : a.params) {
+    all.push_back(
+        difference(name, update(a_before, a_after, name), update(b_before, b_after, name), {}));
+  }
+  return all;
+}
+
 double norm_of_a(const std::vector<Difference>& all) {
   return together(all, &Difference::norm_a);
 }

@@ -42,6 +42,10 @@ std::vector<Difference> compare_params(const RunFacts& a,
 // after the previous step. Empty if a state is missing or the optimizer keeps no moment.
 std::vector<Difference> compare_gradients(const RunFacts& a, const RunFacts& b, int64_t step);
 
+// Compares what a step added to each parameter, in the order of the model. Empty if a state before
+// or after the step is missing.
+std::vector<Difference> compare_updates(const RunFacts& a, const RunFacts& b, int64_t step);
+
 // Return the norm of all tensors of a, or of b, together.
 double norm_of_a(const std::vector<Difference>& all);
 double norm_of_b(const std::vector<Difference>& all);

@@ -79,7 +79,7 @@ struct TrainConfig {
   double min_lr_factor = 0;              // final learning rate as a fraction of lr
   std::array<double, 2> betas{0.9, 0.95};
   double eps = 1e-8;
-  double momentum = 0.0;  // for sgd
+  double momentum = 0.0;  // momentum of SGD
   double weight_decay = 0.1;
   std::string decay = "all";  // all | matrices
   double clip = 1.0;          // 0 = off

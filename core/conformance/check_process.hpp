@@ -24,7 +24,7 @@ struct CheckRun {
   std::string path;    // absolute path of the backend
   std::string worker;  // path of yoke-worker
   int32_t nproc = 4;
-  std::chrono::seconds timeout{60};  // for one check; a deep check gets five times as much
+  std::chrono::seconds timeout{60};  // limit of one check; a deep check has five times as much
   std::vector<const conformance::Check*> checks;
   // Called with every outcome as soon as it is known; from any thread, one call at a time.
   std::function<void(const CheckOutcome&)> done{};

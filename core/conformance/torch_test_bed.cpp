@@ -77,8 +77,9 @@ void TorchTestBed::run(const YokePlan& plan,
       options.timeout = kTimeout;
       const auto world = World::connect(rendezvous, options);
       world->set_mesh(mesh);
+      BackendEvents events;
       HostServices services(
-          *world, [](int32_t, const std::string&) {}, nullptr, &inner_);
+          *world, [](int32_t, const std::string&) {}, nullptr, &inner_, &events);
       try {
         body(*services.host());
       } catch (...) {

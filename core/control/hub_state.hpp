@@ -32,10 +32,11 @@ inline constexpr const char* kStragglerNote = "straggler";
 
 struct HubOptions {
   int32_t world_size = 1;
-  std::string host, process;  // of the hub itself
+  std::string host, process;  // names of the hub's own host and process
   std::string job;            // name of the job that the launcher gives; "" = unknown
   Secret secret;
-  std::chrono::milliseconds join_timeout{600'000};  // from the start until all ranks are present
+  std::chrono::milliseconds join_timeout{
+      600'000};                                // time from the start until all ranks are present
   std::chrono::milliseconds lost_after{2000};  // a silent rank is lost after this time; 0 = never
 };
 
@@ -77,7 +78,7 @@ class HubState final : public HubLogic {
     bool left = false;  // has ended in order
   };
   struct Post {
-    int connection;  // of the member that waits for it
+    int connection;  // connection of the member that waits
     std::string request;
     std::set<int> unanswered;  // connections that have not acknowledged it
   };
@@ -107,7 +108,7 @@ class HubState final : public HubLogic {
   const Time start_;
   Time last_tick_, next_beat_;
   Phase phase_ = Phase::kGathering;
-  std::string reason_;      // of the refusal or the failure
+  std::string reason_;      // reason of the refusal or the failure
   std::set<int32_t> told_;  // ranks that know the refusal
   std::vector<Member> members_;
   std::map<int, Connection> connections_;

@@ -92,7 +92,7 @@ Introduction unpack_introduction(const std::string& text) {
 std::optional<std::string> first_differences(const std::vector<Introduced>& all,
                                              const std::string& noun) {
   std::vector<Facts> facts;
-  std::vector<std::string> keys;  // in the order of the first rank, then those that it lacks
+  std::vector<std::string> keys;  // keys of the first rank in its order, then those that it lacks
   for (const Introduced& rank : all) {
     facts.push_back(by_key(rank.facts));
     for (const Fact& fact : rank.facts) {

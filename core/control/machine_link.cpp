@@ -90,7 +90,7 @@ struct MachineLink::Impl {
   bool over = false;  // the last order has been given
   std::optional<int> end_code;
   bool ending = false;
-  Clock::time_point waiting_since = Clock::now();  // for the hub
+  Clock::time_point waiting_since = Clock::now();  // start of the wait for the hub
 
   std::thread thread;  // the last member: it uses the others
 };

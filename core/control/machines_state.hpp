@@ -29,13 +29,14 @@ namespace yoke {
 
 struct MachinesOptions {
   int32_t min = 1, max = 1;       // how many machines an attempt may have
-  std::string host{}, process{};  // of the launcher of machine 0
+  std::string host{}, process{};  // names of the launcher of machine 0
   std::string job{};              // name of the run
   Secret secret{};
-  Introduction facts{};  // of machine 0; the other machines must have the same
+  Introduction facts{};  // facts of machine 0, which those of the others must equal
   bool saves = true;  // a stopped run loses nothing, so it may be stopped for a machine that comes
-  std::chrono::milliseconds elastic_wait{10'000};   // for a further machine
-  std::chrono::milliseconds join_timeout{600'000};  // from the end of an attempt to the next one
+  std::chrono::milliseconds elastic_wait{10'000};  // wait for a further machine
+  std::chrono::milliseconds join_timeout{
+      600'000};                                // time from the end of an attempt to the next one
   std::chrono::milliseconds lost_after{2000};  // a silent launcher is not there; 0 = never silent
 };
 
@@ -72,12 +73,12 @@ class MachinesState final : public HubLogic {
  private:
   enum class Phase { kGathering, kPlanning, kRunning, kOver };
   struct Machine {
-    int connection = -1;  // of its launcher; -1 = not there
+    int connection = -1;  // connection of its launcher; -1 = none
     std::string host, process;
     Time heard;
     bool ready = false;  // waits for the next attempt
     Time ready_since;
-    bool takes_part = false;     // in the attempt that runs
+    bool takes_part = false;     // whether it is part of the running attempt
     bool running = false;        // its ranks have not ended
     std::optional<Time> failed;  // when its ranks have ended with an error, or it was lost
     std::string declined;        // why it takes no part; "" = it may
@@ -114,7 +115,7 @@ class MachinesState final : public HubLogic {
   Time last_tick_, next_beat_;
   std::vector<Machine> machines_;
   std::map<int, int32_t> connections_;  // -> machine; -1 = has not joined
-  std::vector<int32_t> chosen_;         // for the attempt that is planned
+  std::vector<int32_t> chosen_;         // machines of the planned attempt
   int64_t attempts_ = 0;
   std::string stop_;       // why the attempt is to end; "" = it is not
   bool one_lost_ = false;  // a machine of the attempt was lost, and has come again

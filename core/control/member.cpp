@@ -33,7 +33,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kOwnGap{1000};      // as in hub_presence.cpp
 constexpr milliseconds kGrace{1000};       // to end by itself after a loss
-constexpr milliseconds kFirstCause{1000};  // for the hub to decide on the first cause
+constexpr milliseconds kFirstCause{1000};  // time for the hub to decide on the first cause
 constexpr milliseconds kLastWords{1000};
 
 }  // namespace
@@ -51,7 +51,7 @@ struct Member::Impl {
   std::map<std::string, std::optional<std::string>> answers;  // request -> answer
   int64_t last_request = 0;
   bool left = false, ending = false;
-  std::optional<int> exit_code;  // of the rank that failed; empty = a rank is lost
+  std::optional<int> exit_code;  // exit code of the rank that failed; empty = a rank is lost
   bool hangs = false;            // the loss is a hang, about which this rank has not reported yet
   Clock::time_point lost_since;
 

@@ -24,7 +24,7 @@ struct DeviceGroup {
   c10::intrusive_ptr<c10d::Store> store;  // store that belongs to this group alone
   std::vector<int32_t> ranks;             // global ranks of the members, ascending
   int32_t rank = 0;                       // index of this rank in ranks
-  std::chrono::milliseconds timeout{};    // for each collective
+  std::chrono::milliseconds timeout{};    // limit of each collective
 };
 
 // The result of rounding a matrix [rows, columns] to fp8, or its transpose.

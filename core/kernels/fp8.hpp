@@ -32,7 +32,7 @@ struct Recipe {
   Rounding dy, weight_for_dx;    // dx = dy weight
   Rounding dy_for_dw, x_for_dw;  // dweight = dy^T x
 };
-const Recipe& recipe_of(Product product);  // for any product but kPlain
+const Recipe& recipe_of(Product product);  // every product but kPlain has one
 
 // Returns the factor, in fp32, by which numbers up to `amax` in absolute value are multiplied
 // before they are cast to `type`: the largest power of two with which none of them exceeds the

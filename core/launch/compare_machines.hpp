@@ -22,7 +22,7 @@ struct MachineReports {
   std::vector<MachineFacts> facts;
   std::string master_addr;
   std::string run_dir;              // "" = not checked
-  std::vector<double> clock_ahead;  // of each machine, in seconds ahead of the first one
+  std::vector<double> clock_ahead;  // seconds by which each machine is ahead of the first one
   std::vector<PairResult> pairs;    // all ordered pairs of different machines
 };
 

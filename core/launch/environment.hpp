@@ -12,7 +12,7 @@ namespace yoke {
 
 // Rank and world size of this process in a run that another launcher started.
 struct LaunchEnvironment {
-  std::string launcher;  // for messages: name of the launcher, with rank and world size
+  std::string launcher;  // name of the launcher with rank and world size, for messages
   int32_t rank = 0;
   int32_t world_size = 1;
   int32_t local_rank = 0;

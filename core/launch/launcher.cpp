@@ -33,7 +33,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kFirstCauseWindow{200};  // wait for a more likely cause
-constexpr std::chrono::milliseconds kPoliteTime{1500};       // from SIGTERM to SIGKILL
+constexpr std::chrono::milliseconds kPoliteTime{1500};       // time from SIGTERM to SIGKILL
 constexpr std::chrono::milliseconds kHeldBack{100};          // delay of lines on stderr
 constexpr std::chrono::seconds kSameSignal{2};               // repeats within it count once
 constexpr std::chrono::milliseconds kDrainTime{1000};        // limit for writing after a signal

@@ -16,7 +16,7 @@ struct MachineFacts {
   std::string boot;              // differs between machines that have the same name
   std::string own_name_address;  // that the host name resolves to; "" = none
 
-  std::string version;                          // of Yoke
+  std::string version;                          // version of Yoke
   std::map<std::string, std::string> programs;  // name -> sample of its contents
   std::string program_fault;                    // why the worker cannot be started; "" = it can
 
@@ -31,7 +31,7 @@ struct MachineFacts {
   int64_t open_files = 0;      // hard limit
   std::vector<int> cores;      // numbers of the processors that this rank may use
   int threads = 1;             // that this rank would compute with
-  bool threads_given = false;  // by OMP_NUM_THREADS
+  bool threads_given = false;  // whether OMP_NUM_THREADS gives the number
 };
 
 // Adds what this process finds out alone: host, boot, own_name_address, open_files, cores and

@@ -31,11 +31,11 @@ constexpr size_t kBytes = size_t{8} << 20;
 constexpr size_t kBlock = size_t{256} << 10;
 // Longer than the second after which Linux repeats the first packet of a connection.
 constexpr milliseconds kConnect{2500};
-constexpr milliseconds kExchange{3000};  // for all round trips
+constexpr milliseconds kExchange{3000};  // time of all round trips
 constexpr int kStreams = 3;  // the fastest counts, because a busy machine delays some of them
 constexpr milliseconds kStream{2000};
 constexpr milliseconds kStreamAgain{300};  // a stream that takes longer is not repeated
-constexpr milliseconds kServe{9000};       // for a whole measurement
+constexpr milliseconds kServe{9000};       // time of a whole measurement
 
 std::string reason(int error = errno) {
   return std::strerror(error);

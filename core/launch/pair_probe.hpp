@@ -37,7 +37,7 @@ struct PairResult {
   int from = 0, to = 0;         // numbers of the machines
   std::string fault;            // why there is no connection; "" = measured
   double round_trip = 0;        // median in seconds
-  double bytes_per_second = 0;  // of one connection
+  double bytes_per_second = 0;  // rate of one connection
 };
 
 // Measures towards a PairServer. Takes at most about eight seconds. `from` and `to` of the result

@@ -126,6 +126,7 @@ std::string json_line(const StepMetrics& m) {
                        {"factor", slow->factor},
                        {"since", slow->since}};
   }
+  for (const auto& [name, value] : m.backend) json[name] = value;
   return json.dump();
 }
 

@@ -42,8 +42,9 @@ struct StepMetrics {
   double comm_percent = 0;            // share of the time spent waiting for collectives
   // Share of the time spent waiting for other stages of a pipeline, which comm_percent leaves out.
   std::optional<double> bubble_percent;
-  std::map<std::string, CommUse> comm;  // use of each set of axes, such as "dp_shard"
-  std::optional<Straggler> straggler;   // set if one has been found since the last report
+  std::map<std::string, CommUse> comm;    // use of each set of axes, such as "dp_shard"
+  std::optional<Straggler> straggler;     // set if one has been found since the last report
+  std::map<std::string, double> backend;  // metrics of the backend: "diloco.drift"
 };
 
 // EvalMetrics describes one evaluation.

@@ -7,8 +7,6 @@
 // that transformers opens.
 #include "core/model/gpt2.hpp"
 
-#include <cmath>
-
 #include "core/model/gpt2_costs.hpp"
 #include "core/model/model_dims.hpp"
 #include "core/model/modules.hpp"
@@ -111,37 +109,12 @@ LayerHalf make_half(const char* norm, const char* part, const ModelDims& d, at::
           }};
 }
 
-// The final norm and the head. The nesting gives the names transformer.ln_f.weight and
-// lm_head.weight.
-struct Head : Module {
-  struct Body : Module {
-    Body(const ModelDims& d, at::ScalarType dtype) {
-      ln_f = register_module("ln_f", std::make_shared<LayerNorm>(d.dim, d.norm_eps, dtype));
-    }
-    std::shared_ptr<LayerNorm> ln_f;
-  };
-
-  Head(const ModelDims& d, at::ScalarType dtype, const at::Tensor& embedding) {
-    transformer = register_module("transformer", std::make_shared<Body>(d, dtype));
-    lm_head = register_module("lm_head",
-                              d.tied ? std::make_shared<Linear>(embedding)
-                                     : std::make_shared<Linear>(d.dim, d.vocab, dtype));
-  }
-  at::Tensor logits(const at::Tensor& x) const {
-    return ops::linears((*transformer->ln_f)(x), {lm_head->matrix()})[0];
-  }
-  std::shared_ptr<Body> transformer;
-  std::shared_ptr<Linear> lm_head;
-};
-
-// Returns how a parameter is initialised: as by transformers, with uniform instead of normal
-// values.
+// Returns how a parameter is initialised.
 ParamInit initial(const std::string& name, int64_t layers) {
   if (name.ends_with(".bias")) return {ParamInit::kConstant, 0.0};
   if (name.find("ln_") != std::string::npos) return {ParamInit::kConstant, 1.0};
   const bool residual = name.ends_with("c_proj.weight");
-  return {ParamInit::kUniform,
-          residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02};
+  return matrix_init(residual, layers);
 }
 
 // Returns how tensor parallelism may cut a parameter. The vocabulary of the published models has an
@@ -202,21 +175,13 @@ BlockList make_blocks(const ModelConfig& model,
     list.stored_shapes[layer + ".attn.c_attn.weight"] = {d.dim, 3 * d.dim};
     list.stored_shapes[layer + ".attn.c_attn.bias"] = {3 * d.dim};
   }
-  auto head = std::make_shared<Head>(d, dtype, embeddings->wte->weight);
-  add_block(list,
-            {"lm_head",
-             head,
-             [head](const at::Tensor& x, const TorchInputs& in) {
-               return ops::cross_entropy_sum(head->logits(x), input(in, "targets"));
-             }},
-            "");
-  list.logits = [head](const at::Tensor& x) { return head->logits(x); };
+  auto head = std::make_shared<Head<LayerNorm>>(
+      std::array{"transformer", "ln_f"}, d, dtype, embeddings->wte->weight);
+  add_head(list, head, args.seq_len);
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
   list.tp = [d](const std::string& name) { return tp_hint(name, d); };
-  list.seq_len = args.seq_len;
   // The published files are those of transformers' GPT2Model, which has no head.
   if (!model.from.empty()) open_stored(list, model.from, kEmbedding, d.tied, "transformer.");
-  list.loss_weight = [](const TorchInputs& in) { return ops::count_targets(input(in, "targets")); };
   return list;
 }
 

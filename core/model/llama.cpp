@@ -10,8 +10,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
-
 #include "core/model/llama_costs.hpp"
 #include "core/model/modules.hpp"
 #include "core/model/rope.hpp"
@@ -114,38 +112,12 @@ struct FeedForwardHalf : Module {
   std::shared_ptr<FeedForward> mlp;
 };
 
-// The final norm and the head. The nesting gives the names model.norm.weight and lm_head.weight.
-struct Head : Module {
-  struct Body : Module {
-    Body(const ModelDims& d, at::ScalarType dtype) {
-      norm = register_module("norm", std::make_shared<RmsNorm>(d.dim, d.norm_eps, dtype));
-    }
-    std::shared_ptr<RmsNorm> norm;
-  };
-
-  Head(const ModelDims& d, at::ScalarType dtype, const at::Tensor& embedding) {
-    model = register_module("model", std::make_shared<Body>(d, dtype));
-    lm_head = register_module("lm_head",
-                              d.tied ? std::make_shared<Linear>(embedding)
-                                     : std::make_shared<Linear>(d.dim, d.vocab, dtype));
-  }
-
-  at::Tensor logits(const at::Tensor& x) const {
-    return ops::linears((*model->norm)(x), {lm_head->matrix()})[0];
-  }
-
-  std::shared_ptr<Body> model;
-  std::shared_ptr<Linear> lm_head;
-};
-
-// Returns how a parameter is initialised. The output weights of the residual branches start smaller
-// in deeper models, so that their sum does not grow with the depth.
+// Returns how a parameter is initialised.
 ParamInit initial(const std::string& name, int64_t layers) {
   if (name.ends_with("norm.weight")) return {ParamInit::kConstant, 1.0};
   if (name.ends_with(".bias")) return {ParamInit::kConstant, 0.0};
   const bool residual = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
-  return {ParamInit::kUniform,
-          residual ? 0.02 / std::sqrt(2.0 * static_cast<double>(layers)) : 0.02};
+  return matrix_init(residual, layers);
 }
 
 // Returns how tensor parallelism may cut a parameter, after torchtitan's plan for Llama. Products
@@ -211,21 +183,13 @@ BlockList make_blocks(const ModelConfig& model,
               {".self_attn", ".mlp"},
               as_halves);
   }
-  auto head = std::make_shared<Head>(d, dtype, embedding->weight);
-  add_block(list,
-            {"lm_head",
-             head,
-             [head](const at::Tensor& x, const TorchInputs& in) {
-               return ops::cross_entropy_sum(head->logits(x), input(in, "targets"));
-             }},
-            "");
+  auto head =
+      std::make_shared<Head<RmsNorm>>(std::array{"model", "norm"}, d, dtype, embedding->weight);
+  add_head(list, head, args.seq_len);
   choose_products(list, precision);
-  list.logits = [head](const at::Tensor& x) { return head->logits(x); };
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
   list.tp = [d](const std::string& name) { return tp_hint(name, d); };
-  list.seq_len = args.seq_len;
   if (!model.from.empty()) open_stored(list, model.from, "model.embed_tokens.weight", d.tied);
-  list.loss_weight = [](const TorchInputs& in) { return ops::count_targets(input(in, "targets")); };
   return list;
 }
 

@@ -1,6 +1,7 @@
 #include "core/model/modules.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/checkpoint/hf_weights.hpp"
 #include "core/model/fp8_choice.hpp"
@@ -15,6 +16,12 @@ ops::Product fp8_product(const PrecisionConfig& precision) {
 }
 
 }  // namespace
+
+ParamInit matrix_init(bool residual, int64_t layers) {
+  constexpr double kRange = 0.02;
+  return {ParamInit::kUniform,
+          residual ? kRange / std::sqrt(2.0 * static_cast<double>(layers)) : kRange};
+}
 
 void add_layer(BlockList& list,
                const std::string& prefix,

@@ -13,6 +13,7 @@
 
 #include "core/config/run_config.hpp"
 #include "core/kernels/ops.hpp"
+#include "core/model/model_dims.hpp"
 #include "yoke/model.hpp"
 
 namespace yoke {
@@ -49,6 +50,51 @@ struct RmsNorm : Weight {
   at::Tensor operator()(const at::Tensor& x) const { return ops::rms_norm(x, weight, eps); }
   double eps;
 };
+
+// The final norm and the head. The nesting gives the parameters the names `body`.`norm`.weight and
+// lm_head.weight. A tied head shares the matrix of the embedding.
+template <class Norm>
+struct Head : torch::nn::Module {
+  struct Body : torch::nn::Module {
+    Body(const char* name, const ModelDims& d, at::ScalarType dtype)
+        : norm(register_module(name, std::make_shared<Norm>(d.dim, d.norm_eps, dtype))) {}
+    std::shared_ptr<Norm> norm;
+  };
+
+  Head(std::array<const char*, 2> names,
+       const ModelDims& d,
+       at::ScalarType dtype,
+       const at::Tensor& embedding)
+      : body(register_module(names[0], std::make_shared<Body>(names[1], d, dtype))),
+        lm_head(register_module("lm_head",
+                                d.tied ? std::make_shared<Linear>(embedding)
+                                       : std::make_shared<Linear>(d.dim, d.vocab, dtype))) {}
+  at::Tensor logits(const at::Tensor& x) const {
+    return ops::linears((*body->norm)(x), {lm_head->matrix()})[0];
+  }
+  std::shared_ptr<Body> body;
+  std::shared_ptr<Linear> lm_head;
+};
+
+// Appends the head as the last block of a language model, whose inputs have seq_len tokens.
+template <class Norm>
+void add_head(BlockList& list, const std::shared_ptr<Head<Norm>>& head, int64_t seq_len) {
+  add_block(list,
+            {"lm_head",
+             head,
+             [head](const at::Tensor& x, const TorchInputs& in) {
+               return ops::cross_entropy_sum(head->logits(x), input(in, "targets"));
+             }},
+            "");
+  list.logits = [head](const at::Tensor& x) { return head->logits(x); };
+  list.loss_weight = [](const TorchInputs& in) { return ops::count_targets(input(in, "targets")); };
+  list.seq_len = seq_len;
+}
+
+// Returns the initial values of a matrix, those of GPT-2's authors with uniform instead of normal
+// numbers: the output weights of the residual branches start smaller in deeper models, so that
+// their sum does not grow with the depth.
+ParamInit matrix_init(bool residual, int64_t layers);
 
 // The parameters of a whole layer, with the same names as in its halves.
 struct WholeLayer : torch::nn::Module {

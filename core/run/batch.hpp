@@ -44,7 +44,7 @@ class Batch {
 
  private:
   struct Micro {
-    TorchInputs inputs;             // in host memory
+    TorchInputs inputs;             // inputs in host memory
     std::vector<TensorView> views;  // views of the inputs, or of their copies on the device
     std::vector<YokeInput> contract_inputs;
     YokeMicroBatch contract;

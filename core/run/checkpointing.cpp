@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <set>
 #include <utility>
 
 #include "yoke/text.hpp"
@@ -62,6 +63,26 @@ Shapes shapes_in_files(const Job& job, const YokeModelSummary& summary) {
   return shapes;
 }
 
+StateContents contents_of(const Job& job, const YokeModelSummary& summary) {
+  StateContents contents;
+  contents.params = shapes_in_files(job, summary);
+  for (uint64_t i = 0; i < summary.num_params; ++i) {
+    const YokeParameter& p = *summary.params[i];
+    if (p.trainable != 0) contents.trainable.emplace(view(p.name));
+  }
+  const YokeDescription& description = job.backend.description();
+  if ((description.traits & YOKE_OWN_UPDATE) == 0) {
+    const YokeOptimizer& optimizer = *job.plan->plan().optimizer;
+    if (optimizer.kind == YOKE_ADAMW) contents.moments = {"exp_avg", "exp_avg_sq"};
+    if (optimizer.kind == YOKE_SGD && optimizer.momentum != 0) contents.moments = {"momentum"};
+  }
+  // A backend that declares no kind of its own may have been built before it could.
+  const std::vector<StateKind> kinds = state_kinds(description);
+  if (!kinds.empty()) contents.own_kinds.emplace();
+  for (const StateKind& kind : kinds) contents.own_kinds->insert(kind.name);
+  return contents;
+}
+
 Checkpointing::Checkpointing(
     const Job& job, const RunPlace& place, SkippedSteps& skipped, World& world, Log& log)
     : job_(job),
@@ -93,7 +114,34 @@ SaveGroup Checkpointing::group() {
   return group;
 }
 
+// State that belongs to the ranks fits only as many ranks as have saved it. To the backend it is
+// then missing, and it starts that state anew.
+void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
+  std::set<std::string> per_rank, restarted;
+  for (const StateKind& kind : state_kinds(job_.backend.description()))
+    if (kind.per_rank) per_rank.insert(kind.name);
+  const PieceVisitor read = [&](const YokePiece& piece) {
+    const std::string name(view(piece.name)), kind(view(piece.kind));
+    const auto stored = per_rank.count(kind) != 0 ? reader.shape(name, kind) : std::nullopt;
+    if (stored && piece.ndim > 0 && !stored->empty() && stored->front() != piece.shape[0]) {
+      restarted.insert(concat("'", kind, "' (of ", stored->front(), " ranks)"));
+      throw Error(YOKE_NOT_FOUND,
+                  concat("'", kind, "' of '", name, "' is that of ", stored->front(), " ranks"));
+    }
+    reader.visit(piece);
+  };
+  visit_pieces(model, YOKE_CHECKPOINT_LOAD, in_stored_shapes(job_.stored_shapes, read));
+  if (world_.rank() != 0) return;
+  for (const std::string& kind : restarted)
+    log_.warning(concat("this run has ", world_.size(), " rank(s), so the state ", kind) +
+                 " of the checkpoint is left out and starts anew");
+}
+
 Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& summary) {
+  contents_ = contents_of(job_, summary);
+  check_state(group(), contents_, [&](int32_t op, const PieceVisitor& visit) {
+    visit_pieces(model, op, in_stored_shapes(job_.stored_shapes, visit));
+  });
   if (resume_.empty()) {
     const std::string& from = job_.config.run.model.from;
     if (world_.rank() == 0 && !from.empty()) log_.info("initial parameters are from " + from);
@@ -102,8 +150,7 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
   const CheckpointReader reader(resume_);
   reader.check_model(shapes_in_files(job_, summary));
   const CheckpointInfo& info = reader.info();
-  const PieceVisitor read = [&](const YokePiece& piece) { reader.visit(piece); };
-  visit_pieces(model, YOKE_CHECKPOINT_LOAD, in_stored_shapes(job_.stored_shapes, read));
+  load(model, reader);
   skipped_.restore(info.loss_scale, resume_);
   if (world_.rank() == 0) log_.info(concat("resumed from ", resume_, " at step ", info.step));
   saved_step_ = info.step;
@@ -118,6 +165,7 @@ void Checkpointing::save(WrappedModel& model, const Position& position) {
   request.info.config_digest = resume_digest(job_.config);
   request.info.finished = position.step == job_.config.run.train.steps;
   request.info.loss_scale = skipped_.state();
+  request.contents = contents_;
   request.texts = texts_;
   const std::string path =
       save_checkpoint(request, group(), [&](int32_t op, const PieceVisitor& visit) {

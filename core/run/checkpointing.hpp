@@ -36,6 +36,10 @@ void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 // the job's model.
 Shapes shapes_in_files(const Job& job, const YokeModelSummary& summary);
 
+// Returns what the state must contain if this backend trains this model. summary: of the job's
+// model.
+StateContents contents_of(const Job& job, const YokeModelSummary& summary);
+
 // One per rank. Not thread-safe.
 class Checkpointing {
  public:
@@ -43,9 +47,10 @@ class Checkpointing {
   Checkpointing(
       const Job& job, const RunPlace& place, SkippedSteps& skipped, World& world, Log& log);
 
-  // Loads the checkpoint from which the run resumes, if there is one, and returns its position;
-  // else returns the start. Collective. Throws Error: DATA_LOSS if the checkpoint is damaged,
-  // FAILED_PRECONDITION if it belongs to a different model.
+  // Checks that the state of the wrapped model is complete. Then loads the checkpoint from which
+  // the run resumes, if there is one, and returns its position; else returns the start. Collective.
+  // Throws Error: INTERNAL if the backend does not report the whole state, DATA_LOSS if the
+  // checkpoint is damaged, FAILED_PRECONDITION if it belongs to a different model.
   Position restore(WrappedModel& model, const YokeModelSummary& summary);
 
   // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective. Throws Error if
@@ -58,10 +63,12 @@ class Checkpointing {
 
  private:
   SaveGroup group();
+  void load(WrappedModel& model, const CheckpointReader& reader);
 
   const Job& job_;
-  std::string folder_;  // <run folder>/checkpoints
-  std::string resume_;  // checkpoint to start from; "" = none
+  std::string folder_;      // <run folder>/checkpoints
+  std::string resume_;      // checkpoint to start from; "" = none
+  StateContents contents_;  // filled by restore()
   SkippedSteps& skipped_;
   // Files to write beside the weights, by name; filled on rank 0 only.
   std::map<std::string, std::string> texts_;

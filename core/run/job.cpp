@@ -52,6 +52,8 @@ struct Draft {
   void attempt(F&& f) {
     try {
       f();
+    } catch (const Refused&) {
+      throw;  // nothing else can be checked
     } catch (const ConfigError& e) {
       faults.insert(faults.end(), e.faults().begin(), e.faults().end());
     } catch (const Error& e) {
@@ -273,6 +275,8 @@ void make_plan(Draft& draft) {
                               plan,
                               draft.inner->for_plan());
   };
+  YokePlan asked = plan;
+  const YokeOptimizer optimizer = *plan.optimizer;
   PlanResult report = ask();
   // The backend does not know train.max_micro_batch. If its choice is larger, a smaller one is
   // tried; the backend refuses that if its choice follows from something else, such as a config of
@@ -285,6 +289,16 @@ void make_plan(Draft& draft) {
       report = std::move(smaller);
     } else {
       plan = chosen;
+    }
+  }
+  if (report.refusals.empty()) {
+    const std::vector<std::string> faults = faults_of_backend(asked, optimizer, plan);
+    if (!faults.empty()) {
+      throw Refused(kExitPlugin,
+                    "backend '" + draft.backend.name() + "': " + join(faults) +
+                        "; a backend fills what is unset and refuses what it cannot do, so this "
+                        "is a fault of the backend (" +
+                        draft.backend.path() + ")");
     }
   }
   for (const PlanRemark& r : report.refusals) draft.faults.push_back(remark_text(r));

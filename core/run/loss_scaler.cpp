@@ -10,7 +10,7 @@
 namespace yoke {
 namespace {
 
-constexpr double kFactor = 2;  // by which the scale grows and falls
+constexpr double kFactor = 2;  // factor by which the scale grows and falls
 // A scale above this number would be infinite in the fp32 arithmetic of some backends.
 constexpr double kLargest = 0x1p127;
 

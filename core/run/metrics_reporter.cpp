@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "core/control/hub_state.hpp"
@@ -66,7 +67,34 @@ void MetricsReporter::count_step(int64_t batch_tokens) {
   tokens_ += batch_tokens;
 }
 
-void MetricsReporter::step(int64_t step, const YokeStepResult& result, double lr, int64_t skipped) {
+// Returns the memory of the rank that has used most. The exchange of that number also shows whether
+// the ranks have had the same results: the host decides by them what to do next, so ranks with
+// different results would drift apart.
+int64_t MetricsReporter::compare_ranks(const StepResults& results, int64_t memory_bytes) {
+  const auto hash = static_cast<int64_t>(results.hash());
+  bool equal = true;
+  for (const std::vector<int64_t>& theirs : world_.check_collectives({memory_bytes, hash})) {
+    memory_bytes = std::max(memory_bytes, theirs[0]);
+    equal = equal && theirs[1] == hash;
+  }
+  // All ranks have the same hashes, so all take the same branch.
+  if (!equal && job_.config.run.comm.check != "off")
+    throw_difference(world_.gather_texts(results.text()));
+  return memory_bytes;
+}
+
+void MetricsReporter::add_backend_metrics(BackendEvents& events, StepMetrics* metrics) {
+  for (const auto& [name, value] : events.take_metrics())
+    metrics->backend[job_.backend.name() + "." + name] = value;
+  if (const int64_t dropped = events.take_dropped(); dropped > 0)
+    log_.warning(concat(job_.backend.name(), ": ", dropped, " spans or metrics of rank ") +
+                 concat(world_.rank(), " were dropped; allowed: ", BackendEvents::kMaxSpans) +
+                 concat(" spans in a step and ", BackendEvents::kMaxMetrics, " metrics"));
+}
+
+void MetricsReporter::step(const ReportedStep& done) {
+  const int64_t step = done.step;
+  const YokeStepResult& result = done.results.last();
   show_progress(step, result);
   const RunConfig& run = job_.config.run;
   if (step % run.metrics.every != 0 && step != run.train.steps) return;
@@ -75,15 +103,15 @@ void MetricsReporter::step(int64_t step, const YokeStepResult& result, double lr
   const RankDevice* device = world_.device();
   const DeviceMemory memory = device != nullptr ? device->memory() : DeviceMemory{};
   m.memory_bytes =
-      world_.check_collectives(device != nullptr ? memory.peak_bytes : peak_resident_bytes());
+      compare_ranks(done.results, device != nullptr ? memory.peak_bytes : peak_resident_bytes());
   m.memory_total_bytes = device != nullptr ? memory.total_bytes : total_memory_bytes();
   const double seconds = std::chrono::duration<double>(Clock::now() - interval_begin_).count();
   m.step = step;
   m.loss = result.loss_sum / result.loss_weight;
   m.grad_norm = result.grad_norm;
-  m.lr = lr;
+  m.lr = done.lr;
   if (result.loss_scale > 0) m.loss_scale = result.loss_scale;
-  m.skipped = skipped;
+  m.skipped = done.skipped;
   m.tokens = tokens_;
   m.step_seconds = seconds / static_cast<double>(interval_steps_);
   m.tps = static_cast<double>(interval_tokens_) / seconds;
@@ -99,6 +127,7 @@ void MetricsReporter::step(int64_t step, const YokeStepResult& result, double lr
   }
   tps_ = m.tps;
   m.straggler = straggler();
+  add_backend_metrics(done.events, &m);
   publish(m);
   restart_interval();
 }

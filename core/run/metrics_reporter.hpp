@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "core/backend/backend_events.hpp"
 #include "core/base/log.hpp"
 #include "core/comm/world.hpp"
 #include "core/metrics/metrics.hpp"
@@ -14,8 +15,18 @@
 #include "core/run/checkpointing.hpp"
 #include "core/run/job.hpp"
 #include "core/run/stage_costs.hpp"
+#include "core/run/step_results.hpp"
 
 namespace yoke {
+
+// A training step that was not skipped, for MetricsReporter::step().
+struct ReportedStep {
+  int64_t step = 0;
+  double lr = 0;
+  int64_t skipped = 0;         // number of skipped steps of the run
+  const StepResults& results;  // up to this step
+  BackendEvents& events;       // metrics that the backend has set
+};
 
 // One per rank, used by the thread that trains.
 class MetricsReporter {
@@ -34,9 +45,8 @@ class MetricsReporter {
   void count_step(int64_t batch_tokens);
   // Call after every step that was not skipped, on every rank. The call is cheap except at steps
   // that are reported: every metrics.every steps, and the last one. There the ranks also compare
-  // which collectives they have issued (comm.check). skipped: number of skipped steps of the run.
-  // Collective. Throws Error.
-  void step(int64_t step, const YokeStepResult& result, double lr, int64_t skipped);
+  // their results, and which collectives they have issued (comm.check). Collective. Throws Error.
+  void step(const ReportedStep& done);
   // Reports an evaluation after step `step`. loss: mean over `tokens` targets. begin: when the
   // evaluation started.
   void evaluation(int64_t step,
@@ -54,6 +64,8 @@ class MetricsReporter {
   template <class Metrics>
   void publish(const Metrics& metrics);
   void report_compute_time();
+  int64_t compare_ranks(const StepResults& results, int64_t memory_bytes);
+  void add_backend_metrics(BackendEvents& events, StepMetrics* metrics);
   std::optional<Straggler> straggler();
   void show_progress(int64_t step, const YokeStepResult& result);
 

@@ -1,7 +1,10 @@
 #include "core/run/plan.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "yoke/error.hpp"
 #include "yoke/plan.hpp"
@@ -23,6 +26,10 @@ YokeOptimizer make_optimizer(const TrainConfig& train) {
   o.clip = train.clip;
   o.lr = train.lr;
   return o;
+}
+
+bool is_float(int32_t dtype) {
+  return dtype == YOKE_F64 || dtype == YOKE_F32 || dtype == YOKE_BF16 || dtype == YOKE_F16;
 }
 
 }  // namespace
@@ -78,6 +85,42 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
         concat("train.micro_batch = ", plan_.micro_batch, " does not divide the ", batch / ranks) +
         concat(" sequences of a data rank (train.global_batch ", batch, " / ", ranks) +
         " data ranks); allowed: " + list_text(legal));
+  }
+  return faults;
+}
+
+std::vector<std::string> faults_of_backend(const YokePlan& asked,
+                                           const YokeOptimizer& optimizer,
+                                           const YokePlan& plan) {
+  std::vector<std::string> faults;
+  const auto keep = [&](std::string_view key, int64_t before, int64_t after, const auto& text) {
+    if (before != 0 && after != before)
+      faults.push_back(concat(key, " = ", text(before), ", which plan changed to ", text(after)));
+  };
+  const auto number = [](int64_t value) { return concat(value); };
+  const auto dtype = [](int64_t value) {
+    return std::string(dtype_name(static_cast<int32_t>(value))) + concat(" (", value, ")");
+  };
+  keep("the number of ranks", asked.world_size, plan.world_size, number);
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
+    keep(Degrees::kKeys[axis], asked.degree[axis], plan.degree[axis], number);
+  keep("train.global_batch", asked.global_batch, plan.global_batch, number);
+  keep("train.micro_batch", asked.micro_batch, plan.micro_batch, number);
+  keep("precision.param", asked.param_dtype, plan.param_dtype, dtype);
+  keep("precision.reduce", asked.reduce_dtype, plan.reduce_dtype, dtype);
+  const bool same_optimizer = plan.optimizer == asked.optimizer &&
+                              std::memcmp(plan.optimizer, &optimizer, sizeof optimizer) == 0;
+  if (!same_optimizer) faults.push_back("plan changed the optimizer ([train] of the run file)");
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if (plan.degree[axis] < 0)
+      faults.push_back(concat(Degrees::kKeys[axis], " became ", plan.degree[axis]));
+  }
+  if (plan.micro_batch < 0) faults.push_back(concat("train.micro_batch became ", plan.micro_batch));
+  for (const auto& [key, value] : {std::pair("precision.param", plan.param_dtype),
+                                   std::pair("precision.reduce", plan.reduce_dtype)}) {
+    if (value != 0 && !is_float(value))
+      faults.push_back(std::string(key) + " became " + dtype(value) +
+                       "; allowed: fp64, fp32, bf16, fp16");
   }
   return faults;
 }

@@ -39,6 +39,13 @@ class RunPlan {
   YokePlan plan_;
 };
 
+// Returns the faults of a plan that a backend has filled: values that were set in `asked` and have
+// changed, and values that do not exist. `optimizer` is a copy of
+// *asked.optimizer from before the call. These are faults of the backend and not of the user.
+std::vector<std::string> faults_of_backend(const YokePlan& asked,
+                                           const YokeOptimizer& optimizer,
+                                           const YokePlan& plan);
+
 // Returns everything that the ranks must agree on as one line of text. Ranks compare it before
 // init.
 std::string fingerprint(const YokePlan& plan);

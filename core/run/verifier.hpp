@@ -21,7 +21,7 @@ namespace yoke {
 // The reports of all ranks about one step, and the result of checking them. Equal on every rank.
 struct StepReport {
   std::vector<RankReport> ranks;
-  std::vector<uint64_t> param_hashes;  // of whole parameters, in model order, if requested
+  std::vector<uint64_t> param_hashes;  // hashes of whole parameters in model order, if requested
   std::optional<Violation> violation;
 };
 

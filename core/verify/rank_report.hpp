@@ -63,7 +63,7 @@ class ReplicaMap {
   const std::vector<Group>& groups() const { return groups_; }
 
  private:
-  std::vector<Group> groups_;   // in the order of the pieces
+  std::vector<Group> groups_;   // groups in the order of the pieces
   std::vector<int64_t> slots_;  // per piece of this rank
 };
 

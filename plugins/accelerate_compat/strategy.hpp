@@ -20,7 +20,7 @@ struct Strategy {
   std::array<int32_t, YOKE_NUM_AXES> degree{};
   // Key::name() of the key that sets each degree; "" = none does.
   std::array<std::string_view, YOKE_NUM_AXES> from{};
-  std::vector<InnerOption> options;  // for the inner backend
+  std::vector<InnerOption> options;  // options of the inner backend
 };
 
 // Chooses the strategy. plan: gives the degrees that the run sets (0 = unset), its world size and

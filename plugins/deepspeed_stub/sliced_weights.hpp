@@ -59,7 +59,7 @@ class SlicedWeights final : public Weights {
   std::vector<Param> params_;
   std::deque<Gather> gathers_;  // oldest first
   std::vector<int64_t>
-      elements_before_;        // for each use: total size of the blocks of all earlier uses
+      elements_before_;        // total size of the blocks of all earlier uses, for each use
   int64_t uses_ = 0;           // number of uses of this pass
   int64_t live_elements_ = 0;  // elements whole or in flight, except for persistent ones
   Binder binder_;

@@ -51,7 +51,7 @@ class Engine final : public Wrapped {
   const Environment& environment_;
   const YokeOptimizer& config_;
   const Layout layout_;
-  const at::TensorOptions options_;  // of the parameters
+  const at::TensorOptions options_;  // options of the parameters
   Parameters parameters_;
   Gradients gradients_;
   Optimizer optimizer_;

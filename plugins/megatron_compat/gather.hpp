@@ -34,8 +34,8 @@ class Gather {
   const Parameters& parameters_;
   const Comms& comms_;
   std::vector<std::vector<int64_t>> of_block_;  // buckets of each block, in descending order
-  std::vector<State> states_;                   // by bucket
-  std::vector<Work> works_;                     // by bucket
+  std::vector<State> states_;                   // state of each bucket
+  std::vector<Work> works_;                     // gather of each bucket
 };
 
 }  // namespace yoke::megatron_compat

@@ -55,10 +55,10 @@ class Gradients {
   at::Tensor buffer_;                 // [layout.size()]
   std::vector<at::Tensor> of_param_;  // flat views of the buffer; undefined = frozen
   std::vector<int64_t> blocks_;       // number of blocks that report a gradient of each parameter
-  std::vector<bool> is_first_;        // by parameter: whether it has no gradient in this step yet
-  std::vector<int64_t> missing_;      // by bucket: gradients that the last micro-batch still owes
-  std::vector<Work> works_;           // by bucket: its reduction over the shards, or over all ranks
-  int64_t unfinished_ = -1;  // bucket whose reduction over instances has not begun; -1: none
+  std::vector<bool> is_first_;        // whether a parameter has no gradient in this step yet
+  std::vector<int64_t> missing_;  // gradients of each bucket that the last micro-batch still owes
+  std::vector<Work> works_;       // reduction of each bucket over the shards, or over all ranks
+  int64_t unfinished_ = -1;       // bucket whose reduction over instances has not begun; -1: none
   bool is_last_ = false;
 };
 

@@ -59,8 +59,10 @@ class Layout {
   Layout(const YokeModelSummary& model, const BucketRules& rules);
 
   int64_t size() const { return size_; }  // elements of the buffer, padding included
-  const std::vector<Slot>& slots() const { return slots_; }        // in the order of the buffer
-  const std::vector<Bucket>& buckets() const { return buckets_; }  // in the order of the buffer
+  const std::vector<Slot>& slots() const { return slots_; }  // slots in the order of the buffer
+  const std::vector<Bucket>& buckets() const {
+    return buckets_;
+  }  // buckets in the order of the buffer
   // Return the first element of a parameter within the buffer, and its bucket. -1: the parameter is
   // frozen, and lies in no buffer.
   int64_t offset(int64_t param) const { return offsets_[param]; }

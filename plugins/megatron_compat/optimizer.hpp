@@ -43,7 +43,7 @@ class Optimizer {
   struct Group {
     double weight_decay;
     std::vector<at::Tensor> values, grads;
-    std::vector<std::vector<at::Tensor>> moments;  // by kind
+    std::vector<std::vector<at::Tensor>> moments;  // moments of each kind
   };
   void add(const YokeModelSummary& model, const Layout& layout, int64_t bucket);
   void adamw(const Group& group, const std::vector<at::Tensor>& grads, double lr) const;
@@ -55,7 +55,7 @@ class Optimizer {
   const int rank_;
   std::vector<std::string> kinds_;
   std::vector<std::vector<at::Tensor>> moments_;  // moments_[kind][bucket]
-  std::vector<Group> groups_;                     // with and without weight decay
+  std::vector<Group> groups_;                     // parameters with and without weight decay
   int64_t last_step_ = 0;
 };
 

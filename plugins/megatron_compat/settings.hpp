@@ -26,7 +26,7 @@ struct Settings {
   bool pad_buckets = false;
   int64_t bucket_size = 0;  // elements; 0 = Megatron's default
   int64_t num_buckets = 0;  // 0 = not given; else bucket_size is the parameters divided by it
-  int64_t instances = 1;    // of the distributed optimizer
+  int64_t instances = 1;    // instances of the distributed optimizer
   Loss loss = Loss::kPerToken;
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = 1;

@@ -90,6 +90,7 @@ TEST_F(Compare, NamesEveryFaultItsFirstStepAndTensor) {
       {"local_clip", "local_clip", 1, kFirst},
       {"low_precision", "low_precision", 1, kFirst},
       {"same_samples", "same_samples", 1, kFirst},
+      {"wrong_update", "wrong_update", 2, kFirst},
       {"initial_values", "initial_values", 0, "model.layers.0.self_attn.o_proj.weight"},
   };
   std::vector<std::string> args{"--steps", "4", "--case", faulty_case("rounding")};

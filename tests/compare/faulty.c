@@ -186,6 +186,11 @@ static int32_t faulty_step(YokeWrapped* w,
                            YokeStepResult* out,
                            YokeError* err) {
   num_micros = args->batch->num_micros;
+#if defined(FAULT_WRONG_UPDATE) /* the rate of the first step in all steps */
+  YokeStepArgs mine = *args;
+  if (args->step > 1) mine.lr /= (double)args->step;
+  args = &mine;
+#endif
 #if defined(FAULT_HANG)
   if (args->step == 3) pause();
 #elif defined(FAULT_CRASH)

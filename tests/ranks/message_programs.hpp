@@ -24,7 +24,7 @@ struct MessageFault {
   const char* what;
   std::vector<MessageDraft> sent, received;
   const char* text;
-  const char* full_text;  // with comm.check = full; NULL = only the check of the step notices it
+  const char* full_text;  // text if comm.check = full; NULL = only the check of the step sees it
 };
 
 inline at::Tensor ints(int64_t n) {
@@ -100,7 +100,9 @@ inline std::vector<c10::intrusive_ptr<c10d::Work>> issue(Communicator& comm,
 // Every rank gets the error when the ranks next compare what they have issued.
 inline void differ_in_messages(World& world, const MessageFault& fault) {
   Communicator& comm = stage_comm(world);
-  EXPECT_EQ(world.check_collectives(10 + world.rank()), 9 + world.size());
+  const auto numbers = world.check_collectives({10 + world.rank()});
+  ASSERT_EQ(numbers.size(), static_cast<size_t>(world.size()));
+  EXPECT_EQ(numbers.back(), std::vector<int64_t>{9 + world.size()});
   const auto works = issue(comm, fault);
   const Thrown thrown = thrown_by([&] { world.check_collectives(); });
   EXPECT_EQ(thrown.code, YOKE_FAILED_PRECONDITION) << fault.what;
@@ -158,7 +160,7 @@ inline void exchange_messages(World& world) {
       EXPECT_EQ(in[i][0][2].item<float>(), static_cast<float>(10 * previous + i));
     }
     for (const auto& send : sends) send->wait();
-    EXPECT_EQ(world.check_collectives(rank), n - 1);
+    EXPECT_EQ(world.check_collectives({rank}).back(), std::vector<int64_t>{n - 1});
   }
   EXPECT_EQ(world.counts().at("pp").calls, 24);
   EXPECT_EQ(

@@ -63,7 +63,7 @@ TEST_P(SerialFailure, IsHandedOnAndNothingLeaks) {
   {
     Session session(serial(), plan, host, model.model());
     const MockBatch batch({8, 4}, 1);
-    model.fail_at(GetParam(), 1);  // in the second micro-batch
+    model.fail_at(GetParam(), 1);  // call in the second micro-batch
     try {
       session.step(batch.batch(), 1, kLr);
       FAIL() << "no error";

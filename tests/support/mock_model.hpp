@@ -57,7 +57,7 @@ class MockModel {
   // The same model without callbacks, for oracles. Inputs are the parameters, results are the loss
   // sum and the gradients.
   struct Values {
-    std::vector<std::vector<double>> params, grads;  // by parameter index, row-major
+    std::vector<std::vector<double>> params, grads;  // values of each parameter, row-major
     double loss_sum = 0, loss_weight = 0;
   };
   Values initial_values() const;

@@ -39,7 +39,7 @@ inline bool is_past(const SharedCounter& counter, uint32_t index) {
 // One item: what a rank issues, and where its data is.
 struct alignas(64) Announcement {
   Signature signature;
-  uint64_t offset;  // of the data, in the segment of the rank; 0 = none
+  uint64_t offset;  // offset of the data in the segment of the rank; 0 = none
   uint64_t bytes;
 };
 

@@ -46,7 +46,7 @@ class SharedMemory {
  private:
   void map_peers(c10d::Store& store, const std::vector<int32_t>& candidates);
 
-  mutable std::mutex mutex_;  // of member_
+  mutable std::mutex mutex_;  // guards member_
   const Member* member_;
   int32_t rank_;
   std::string machine_;  // "" = unknown

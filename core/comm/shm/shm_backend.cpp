@@ -66,7 +66,7 @@ class ShmWork final : public LocalWork {
 
 // ---- Making a group ----
 
-// The places of the desks are exchanged through the store. A desk is ready when its place is known.
+// The places of the areas are exchanged through the store. An area is ready when its place is known.
 ShmBackend::ShmBackend(std::shared_ptr<SharedMemory> memory, c10d::Store& store, ShmGroup group)
     : LocalBackend(group.rank, static_cast<int>(group.ranks.size())),
       memory_(std::move(memory)),
@@ -74,31 +74,32 @@ ShmBackend::ShmBackend(std::shared_ptr<SharedMemory> memory, c10d::Store& store,
       spins_(memory_->size() <= usable_cores() ? kSpins : 0),
       timeout_(group_.timeout) {
   Segment& own = memory_->own();
-  const uint64_t place = own.allocate(Desk::bytes(size_));
-  std::memset(own.at(place), 0, Desk::bytes(size_));
-  desk_ = Desk::at(own, place);
+  const uint64_t place = own.allocate(MemberArea::bytes(size_));
+  std::memset(own.at(place), 0, MemberArea::bytes(size_));
+  area_ = MemberArea::at(own, place);
   const auto all = std::make_shared<QueueReaders>();
-  collectives_ = std::make_unique<QueueWriter>(own, desk_->collectives, all);
+  collectives_ = std::make_unique<QueueWriter>(own, area_->collectives, all);
   std::vector<std::shared_ptr<QueueReaders>> readers;
   for (int i = 0; i < size_; ++i) {
     if (i == rank_) continue;
     readers.push_back(std::make_shared<QueueReaders>());
     Peer& peer = peers_.emplace_back();
     peer.index = i;
-    peer.outbox = std::make_unique<QueueWriter>(own, desk_->link(i).messages, readers.back());
+    peer.outbox = std::make_unique<QueueWriter>(own, area_->link(i).messages, readers.back());
   }
   const std::string text = concat(place);
-  store.set(concat("desk/", rank_), std::vector<uint8_t>(text.begin(), text.end()));
+  store.set(concat("area/", rank_), std::vector<uint8_t>(text.begin(), text.end()));
   for (size_t k = 0; k < peers_.size(); ++k) {
     Peer& peer = peers_[k];
     peer.segment = &memory_->of(group_.ranks[peer.index]);
-    peer.desk = Desk::at(*peer.segment, std::stoull(store.get_to_str(concat("desk/", peer.index))));
-    all->add(peer.desk->taken);
-    readers[k]->add(peer.desk->link(rank_).taken);
-    peer.collectives = std::make_unique<QueueReader>(*peer.segment, peer.desk->collectives);
+    peer.area =
+        MemberArea::at(*peer.segment, std::stoull(store.get_to_str(concat("area/", peer.index))));
+    all->add(peer.area->taken);
+    readers[k]->add(peer.area->link(rank_).taken);
+    peer.collectives = std::make_unique<QueueReader>(*peer.segment, peer.area->collectives);
     peer.inbox = std::make_unique<Inbox>(*peer.segment,
-                                         peer.desk->link(rank_).messages,
-                                         desk_->link(peer.index).taken,
+                                         peer.area->link(rank_).messages,
+                                         area_->link(peer.index).taken,
                                          group_.ranks[peer.index],
                                          group_.ranks[rank_]);
   }
@@ -238,7 +239,7 @@ void ShmBackend::run(ShmOp& op) {
   if (error.empty()) receive(all_, static_cast<size_t>(rank_));
   std::swap(all_[static_cast<size_t>(rank_)], op.mine);
   for (const Peer& peer : peers_) peer.collectives->pop();
-  advance(desk_->taken);
+  advance(area_->taken);
   op.finish(YOKE_FAILED_PRECONDITION, error);
 }
 
@@ -297,15 +298,15 @@ void ShmBackend::when_done(const std::shared_ptr<ShmOp>& op,
 
 // Returns who makes it impossible to complete what is not complete yet; "" = nobody.
 std::string ShmBackend::who_is_gone() const {
-  const auto gave_up = [&](int member, const Desk& desk) {
-    return desk.aborted.load(std::memory_order_acquire) == 0
+  const auto gave_up = [&](int member, const MemberArea& area) {
+    return area.aborted.load(std::memory_order_acquire) == 0
                ? std::string()
                : concat("rank ", group_.ranks[member], " gave up");
   };
   for (const Peer& peer : peers_) {
-    if (auto text = gave_up(peer.index, *peer.desk); !text.empty()) return text;
+    if (auto text = gave_up(peer.index, *peer.area); !text.empty()) return text;
   }
-  if (auto text = gave_up(rank_, *desk_); !text.empty()) return text;
+  if (auto text = gave_up(rank_, *area_); !text.empty()) return text;
   return memory_->lost_rank();
 }
 
@@ -331,9 +332,9 @@ void ShmBackend::fail(int32_t code, const std::string& reason) {
 }
 
 void ShmBackend::abort() {
-  desk_->aborted.store(1, std::memory_order_release);
-  wake(desk_->collectives.posted);
-  for (const Peer& peer : peers_) wake(desk_->link(peer.index).messages.posted);
+  area_->aborted.store(1, std::memory_order_release);
+  wake(area_->collectives.posted);
+  for (const Peer& peer : peers_) wake(area_->link(peer.index).messages.posted);
   fail(YOKE_UNAVAILABLE, concat("rank ", group_.ranks[rank_], " gave up"));
 }
 

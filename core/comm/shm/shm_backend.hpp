@@ -12,8 +12,8 @@
 #include "core/comm/local_backend.hpp"
 #include "core/comm/shm/announcements.hpp"
 #include "core/comm/shm/completer.hpp"
-#include "core/comm/shm/desk.hpp"
 #include "core/comm/shm/inbox.hpp"
+#include "core/comm/shm/member_area.hpp"
 #include "core/comm/shm/shared_memory.hpp"
 
 namespace yoke {
@@ -62,7 +62,7 @@ class ShmBackend final : public LocalBackend {
   struct Peer {
     int index;  // among the members
     const MappedSegment* segment;
-    Desk* desk;
+    MemberArea* area;
     std::unique_ptr<QueueReader> collectives;
     std::unique_ptr<Inbox> inbox;
     std::unique_ptr<QueueWriter> outbox;  // messages of this rank to the member
@@ -85,17 +85,17 @@ class ShmBackend final : public LocalBackend {
   const ShmGroup group_;
   const int spins_;
   std::atomic<std::chrono::milliseconds> timeout_;
-  Desk* desk_ = nullptr;
+  MemberArea* area_ = nullptr;
   std::unique_ptr<QueueWriter> collectives_;
-  std::vector<Peer> peers_;  // in rank order
+  std::vector<Peer> peers_;  // peers in rank order
 
   std::mutex open_mutex_;
   std::deque<std::shared_ptr<ShmOp>> open_;  // collectives that are not completed, in order
   uint64_t posted_ = 0;                      // number of collectives
-  int32_t failed_code_ = 0;                  // of every later operation
+  int32_t failed_code_ = 0;                  // code of every later operation
   std::string failed_;                       // reason; "" = alive
 
-  std::mutex run_mutex_;           // of completing collectives; taken before open_mutex_
+  std::mutex run_mutex_;           // guards the completion of collectives; taken before open_mutex_
   std::vector<Contribution> all_;  // scratch space of run()
   Completer completer_;
 };

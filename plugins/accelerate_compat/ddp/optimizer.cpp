@@ -30,7 +30,7 @@ Optimizer::Optimizer(const YokeOptimizer& config, const Parameters& parameters)
   } else if (config.momentum != 0) {
     kinds_ = {"momentum"};
   }
-  groups_ = {{{}, config.weight_decay}, {{}, 0}};  // with and without weight decay
+  groups_ = {{{}, config.weight_decay}, {{}, 0}};  // parameters with and without weight decay
   moments_.resize(kinds_.size());
   const std::vector<Parameter>& all = parameters.all();
   for (size_t p = 0; p < all.size(); ++p) {

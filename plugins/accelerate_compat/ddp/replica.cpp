@@ -38,7 +38,7 @@ at::Tensor squared_norm(const at::Tensor& grad) {
 // Creates a communicator of the host and returns its process group. Collective.
 c10d::ProcessGroup* group(const YokeHost& host, uint32_t axes, const char* purpose) {
   const YokeHeader* service =
-      host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives));
+      host.get_service(host.ctx, "yoke.collectives/1", offsetof(YokeCollectives, send));
   if (service == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,
                 "accelerate_compat needs the host's service yoke.collectives/1 for more than one "

@@ -9,8 +9,8 @@ namespace {
 using Json = nlohmann::json;
 
 struct Setting {
-  const char* path;  // in the ds_config
-  const char* key;   // of the run file
+  const char* path;  // path in the ds_config
+  const char* key;   // key of the run file
 };
 
 // The settings of a dynamic scale. Their defaults are in the table of keys.

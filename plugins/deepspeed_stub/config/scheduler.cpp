@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 struct Param {
-  const char* name;       // in scheduler.params
+  const char* name;       // name in scheduler.params
   const char* key;        // key of the run file
   const char* otherwise;  // DeepSpeed's default as JSON; "" = DeepSpeed requires the parameter
 };

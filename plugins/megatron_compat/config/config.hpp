@@ -55,7 +55,7 @@ class Config {
 
   std::string file_;  // path as the user wrote it; "" = none
   std::string_view text_;
-  std::map<std::string, Given, std::less<>> given_;  // by the name of the argument
+  std::map<std::string, Given, std::less<>> given_;  // keys: names of arguments
   std::optional<int64_t> launched_;
   PlanMessages messages_;
 };

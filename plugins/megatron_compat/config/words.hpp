@@ -12,7 +12,7 @@ namespace yoke::megatron_compat {
 
 struct Word {
   std::string text;
-  int line;  // in the file, from 1
+  int line;  // line of the file, from 1
 };
 
 // The words of a file. launcher: words before the name of the script, such as those of torchrun;

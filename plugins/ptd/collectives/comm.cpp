@@ -12,7 +12,7 @@ namespace {
 
 const YokeCollectives& collectives_of(const YokeHost& host) {
   const YokeHeader* service =
-      host.get_service(host.ctx, "yoke.collectives/1", sizeof(YokeCollectives));
+      host.get_service(host.ctx, "yoke.collectives/1", offsetof(YokeCollectives, send));
   if (service == nullptr) {
     throw Error(YOKE_FAILED_PRECONDITION,
                 "ptd needs the host's service yoke.collectives/1 for more than one rank; this host "

@@ -25,9 +25,9 @@ struct Placement {
   enum Kind : uint8_t { kReplicate, kShard, kPartial };
 
   Kind kind = kReplicate;
-  Reduce reduce = Reduce::kSum;  // for kPartial
-  int16_t dim = 0;               // for kShard
-  int32_t blocks = 1;            // for kShard
+  Reduce reduce = Reduce::kSum;  // reduction of a kPartial
+  int16_t dim = 0;               // dimension of a kShard
+  int32_t blocks = 1;            // number of blocks of a kShard
 
   bool operator==(const Placement&) const = default;
   bool is_replicate() const { return kind == kReplicate; }

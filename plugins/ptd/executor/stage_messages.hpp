@@ -47,7 +47,7 @@ class StageMessages {
     auto operator<=>(const Key&) const = default;
   };
   struct Shape {
-    Sizes sizes;  // of the whole tensor
+    Sizes sizes;  // sizes of the whole tensor
     at::ScalarType dtype;
     bool distributed = false;
     Placements placements;

@@ -212,7 +212,7 @@ class Ranks {
   const std::vector<std::vector<Action>>& lists_;
   int per_stage_;                                            // ranks with the same stages
   int tp_;                                                   // ranks of tp
-  std::map<Link, std::vector<MessageKey>> sent_, received_;  // in the order of issue
+  std::map<Link, std::vector<MessageKey>> sent_, received_;  // messages in the order of issue
   // For each rank and peer, the exchanges that the rank has reached, as indices in its list.
   std::map<std::pair<int, int>, std::vector<int>> exchanges_;
   std::vector<size_t> next_;                                    // next action, by rank

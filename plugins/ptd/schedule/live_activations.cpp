@@ -178,7 +178,7 @@ class Live {
   const std::vector<BlockCost>& blocks_;
   std::vector<size_t> stage_of_block_;
   std::map<Tensor, Held> held_;
-  std::map<std::pair<int, int>, Saved> saved_;  // by block and micro-batch
+  std::map<std::pair<int, int>, Saved> saved_;  // keys: block and micro-batch
   int64_t bytes_ = 0;
 };
 

@@ -268,7 +268,7 @@ typedef struct YokeBlockState {
  * each micro-batch, on the thread that is inside step. */
 typedef struct YokeWalk {
   const YokeModel* model;
-  const YokeHost* host; /* for check_cancel, which is called before each block */
+  const YokeHost* host; /* host whose check_cancel is called before each block */
   /* Receives the gradients, see YokeBackwardArgs; NULL = forward only. */
   int32_t (*on_grad_ready)(void* ctx, int64_t param, const YokeTensor* grad, YokeError* err);
   void* on_grad_ctx;

@@ -56,7 +56,7 @@ YOKE_HOST_DEVICE static inline uint16_t yoke_float_to_half(float value) {
   memcpy(&small, &sum, sizeof small);
   small -= 0x3f000000u;
   half = rest < 0x38800000u ? small : normal;  /* below 2^-14 */
-  half = rest >= 0x477ff000u ? 0x7c00u : half; /* from 65520 on */
+  half = rest >= 0x477ff000u ? 0x7c00u : half; /* 65520 and more */
   half = rest > 0x7f800000u ? 0x7e00u : half;  /* NaN */
   return (uint16_t)(half | (bits >> 16 & 0x8000u));
 }

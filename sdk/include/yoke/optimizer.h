@@ -58,7 +58,7 @@ YOKE_HOST_DEVICE static inline double yoke_clip_scale(double clip, double norm) 
  *   backward.loss_grad = scale / args->batch->token_weight;
  *   ...
  *   norm = yoke_gradient_norm(sum_of_squares) / scale;
- *   factor = yoke_clip_scale(clip, norm) / scale;            // of every gradient, in the update
+ *   factor = yoke_clip_scale(clip, norm) / scale;            // factor of every gradient
  */
 
 /* Returns the factor of the loss in this step; 1 if the host has given none. */

@@ -36,7 +36,7 @@ struct FakePiece {
 };
 
 using FakeState = std::vector<FakeTensor>;
-using RankPieces = std::vector<std::vector<FakePiece>>;  // by rank
+using RankPieces = std::vector<std::vector<FakePiece>>;  // pieces of each rank
 
 inline FakeTensor fake_tensor(const std::string& name,
                               const std::string& kind,

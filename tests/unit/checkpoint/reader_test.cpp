@@ -244,7 +244,7 @@ TEST(CheckpointReader, ReadsJustTheColumnsThatItIsAskedFor) {
   const RankPieces halves = {{{0, 0, 400, 0, 4, 8}}, {{0, 4, 400, 0, 4, 8}}};
   const std::string path = save(request_of(dir.path(), 1), state, halves)[0].path;
   std::string text = slurp(path + "/model.safetensors");
-  text.back() = static_cast<char>(text.back() ^ 1);  // in a column of the second piece
+  text.back() = static_cast<char>(text.back() ^ 1);  // a bit in a column of the second piece
   spill(path + "/model.safetensors", text);
   EXPECT_EQ(load_error(path, state[0], {0, 2, 200, 0, 2, 8}).code, YOKE_OK);
   const Outcome error = load_error(path, state[0], {0, 3, 200, 0, 2, 8});

@@ -81,15 +81,16 @@ TEST(SaveCheckpoint, KeepsPiecesOfManyChunks) {
 TEST(SaveCheckpoint, KeepsColumnsOfManyChunks) {
   const TempDir dir;
   std::mt19937_64 random(5);
-  FakeState state = {fake_tensor("w", "param", {1300, 2500}, random)};
-  const RankPieces pieces = {{{0, 0, 1300 * 999, 0, 999, 2500}},
+  FakeState state = {fake_tensor("w", "param", {1300, 2500}, random),
+                     fake_tensor("optimizer", "step", {}, random, YOKE_I64)};
+  const RankPieces pieces = {{{0, 0, 1300 * 999, 0, 999, 2500}, {1, 0, 1}},
                              {{0, 999, 1300 * 1501, 0, 1501, 2500}}};
   ASSERT_EQ(save(request_of(dir.path(), 1), state, pieces)[0].code, YOKE_OK);
   CheckpointReader(dir / "step-00000001").verify();
-  const RankPieces whole = {{{0, 0, 3250000, 0}}};
+  const RankPieces whole = {{{0, 0, 3250000, 0}, {1, 0, 1}}};
   EXPECT_TRUE(same_bytes(load(dir / "step-00000001", state, whole), state));
   const RankPieces other = {{{0, 0, 1300 * 1250, 0, 1250, 2500}},
-                            {{0, 1250, 1300 * 1250, 0, 1250, 2500}}};
+                            {{0, 1250, 1300 * 1250, 0, 1250, 2500}, {1, 0, 1}}};
   EXPECT_TRUE(same_bytes(load(dir / "step-00000001", state, other), state));
   const std::string path = save_whole(dir.path(), 2, state);
   EXPECT_TRUE(same_bytes(load(path, state, other), state));

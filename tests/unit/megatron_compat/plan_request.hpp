@@ -49,7 +49,7 @@ struct PlanRequest {
       "--lr-decay-style constant --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1 ";
   std::string more;  // other arguments
   Dims dims{.decay_matrices = true};
-  std::map<std::string, std::string> options;  // of the run file
+  std::map<std::string, std::string> options;  // options of the run file
   yoke::testing::MockPlan plan;
   std::vector<std::string> lines;  // lines of a run file, "key = value"
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 namespace yoke {
 namespace {
 
@@ -88,6 +90,40 @@ TEST(RunPlan, FingerprintTellsPlansApart) {
   RunPlan a(config(8), 2), b(config(8), 2);
   b.plan().degree[YOKE_DP_SHARD] = 2;
   EXPECT_NE(fingerprint(a.plan()), fingerprint(b.plan()));
+}
+
+TEST(RunPlan, NamesWhatABackendHasChanged) {
+  RunConfig c = config(8);
+  c.degrees.dp_shard = 2;
+  c.train.micro_batch = 2;
+  c.precision.reduce = "fp32";
+  const auto faults = [&](const std::function<void(YokePlan&)>& change) {
+    RunPlan p(c, 2);
+    const YokePlan asked = p.plan();
+    const YokeOptimizer optimizer = *asked.optimizer;
+    change(p.plan());
+    return faults_of_backend(asked, optimizer, p.plan());
+  };
+  EXPECT_THAT(faults([](YokePlan& p) { p.degree[YOKE_TP] = 1; }), ElementsAre());
+  EXPECT_THAT(faults([](YokePlan& p) { p.degree[YOKE_DP_SHARD] = 1; }),
+              ElementsAre("dp_shards = 2, which plan changed to 1"));
+  EXPECT_THAT(faults([](YokePlan& p) { p.world_size = 4; }),
+              ElementsAre("the number of ranks = 2, which plan changed to 4"));
+  EXPECT_THAT(faults([](YokePlan& p) { p.global_batch = 4; }),
+              ElementsAre("train.global_batch = 8, which plan changed to 4"));
+  EXPECT_THAT(faults([](YokePlan& p) { p.micro_batch = 1; }),
+              ElementsAre("train.micro_batch = 2, which plan changed to 1"));
+  EXPECT_THAT(faults([](YokePlan& p) { p.param_dtype = YOKE_BF16; }),
+              ElementsAre(HasSubstr("precision.param = fp32 (544), which plan changed to bf16")));
+  EXPECT_THAT(faults([](YokePlan& p) { p.reduce_dtype = YOKE_F64; }),
+              ElementsAre(HasSubstr("precision.reduce = fp32 (544), which plan changed to fp64")));
+  EXPECT_THAT(faults([](YokePlan& p) { p.degree[YOKE_TP] = -1; }),
+              ElementsAre("tp_degree became -1"));
+  EXPECT_THAT(faults([](YokePlan& p) {
+                auto* optimizer = const_cast<YokeOptimizer*>(p.optimizer);
+                optimizer->beta2 = 0.5;
+              }),
+              ElementsAre(HasSubstr("plan changed the optimizer")));
 }
 
 }  // namespace

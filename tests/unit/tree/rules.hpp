@@ -33,6 +33,9 @@ std::vector<std::pair<std::string, std::string>> folder_arrows(const Path& root)
 // or without an initial capital.
 Violations avoided_words(const Path& root);
 
+// Finds comments behind code that begin with a preposition instead of a noun: "of the run file".
+Violations trailing_fragments(const Path& root);
+
 // Finds files of more than kMaxFileLines lines.
 inline constexpr int kMaxFileLines = 400;
 Violations long_files(const Path& root);

@@ -53,6 +53,15 @@ TEST_F(PlantedTree, AnAvoidedWordIsFound) {
   EXPECT_THAT(avoided_words(root()), ElementsAre(HasSubstr("core/base/a.hpp:2: 'Patience'")));
 }
 
+TEST_F(PlantedTree, ATrailingCommentWithoutANounIsFound) {
+  write("core/base/a.hpp",
+        "int a;  // of the run file\nint b;  // line of the run file\n// for all\nint c; /* in C "
+        "*/\n");
+  EXPECT_THAT(trailing_fragments(root()),
+              ElementsAre("core/base/a.hpp:1: int a;  // of the run file",
+                          "core/base/a.hpp:4: int c; /* in C */"));
+}
+
 TEST_F(PlantedTree, ALostTableOfAvoidedWordsIsFound) {
   write("CONTRIBUTING.md", "## Words\n");
   EXPECT_THAT(avoided_words(root()), ElementsAre(HasSubstr("CONTRIBUTING.md")));

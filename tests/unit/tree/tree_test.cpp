@@ -103,6 +103,10 @@ TEST(Tree, AvoidedWordsDoNotComeBack) {
   expect_none(avoided_words(source()));
 }
 
+TEST(Tree, TrailingCommentsBeginWithANoun) {
+  expect_none(trailing_fragments(source()));
+}
+
 TEST(Tree, DocumentsThatCommentsNameExist) {
   expect_none(missing_documents(source()));
 }

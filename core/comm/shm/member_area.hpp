@@ -8,10 +8,10 @@
 namespace yoke {
 
 // All bytes are 0 at first. Followed by one Link for each member, in rank order.
-struct Desk {
-  // Between the rank that owns the desk and one other member.
+struct MemberArea {
+  // Between the rank that owns the area and one other member.
   struct Link {
-    QueueHead messages;   // from the owner to the member
+    QueueHead messages;   // messages from the owner to the member
     SharedCounter taken;  // number of messages from the member that the owner has taken
   };
 
@@ -20,10 +20,10 @@ struct Desk {
   SharedCounter taken;  // number of collectives of each member that the owner has taken
 
   static uint64_t bytes(int members) {
-    return sizeof(Desk) + static_cast<uint64_t>(members) * sizeof(Link);
+    return sizeof(MemberArea) + static_cast<uint64_t>(members) * sizeof(Link);
   }
-  static Desk* at(const MappedSegment& segment, uint64_t offset) {
-    return reinterpret_cast<Desk*>(segment.at(offset));
+  static MemberArea* at(const MappedSegment& segment, uint64_t offset) {
+    return reinterpret_cast<MemberArea*>(segment.at(offset));
   }
   Link& link(int member) { return reinterpret_cast<Link*>(this + 1)[member]; }
 };
