@@ -151,6 +151,7 @@ int Training::loop() {
       reporter_->step({step, lr, skipped_.total(), results_, events_});
     }
     verification_.after(step, result, *batch);
+    reporter_->require_same_results(results_);
     if (!skipped) evaluate_and_save(step);
     // Saving and recording are not part of the speed of steps.
     if (checkpoints_.saved(position_) || run_.record.facts) reporter_->restart_interval();

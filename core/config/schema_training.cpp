@@ -234,7 +234,7 @@ std::vector<Key> training_keys() {
        kAny,
        "off|step|full",
        kFree,
-       "how thoroughly ranks compare the collectives and messages that they issue"},
+       "how thoroughly ranks compare their collectives, messages and results"},
       {"comm.timeout",
        FIELD(comm.timeout),
        Range{0, 1e7, true, false},

@@ -77,10 +77,15 @@ int64_t MetricsReporter::compare_ranks(const StepResults& results, int64_t memor
     memory_bytes = std::max(memory_bytes, theirs[0]);
     equal = equal && theirs[1] == hash;
   }
-  // All ranks have the same hashes, so all take the same branch.
-  if (!equal && job_.config.run.comm.check != "off")
-    throw_difference(world_.gather_texts(results.text()));
+  results_differ_ = !equal;
   return memory_bytes;
+}
+
+void MetricsReporter::require_same_results(const StepResults& results) {
+  // All ranks have compared the same hashes, so all take the same branch.
+  const RunConfig& run = job_.config.run;
+  if (!results_differ_ || run.record.facts || run.comm.check == "off") return;
+  throw_difference(world_.gather_texts(results.text()));
 }
 
 void MetricsReporter::add_backend_metrics(BackendEvents& events, StepMetrics* metrics) {

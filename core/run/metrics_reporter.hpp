@@ -45,8 +45,12 @@ class MetricsReporter {
   void count_step(int64_t batch_tokens);
   // Call after every step that was not skipped, on every rank. The call is cheap except at steps
   // that are reported: every metrics.every steps, and the last one. There the ranks also compare
-  // their results, and which collectives they have issued (comm.check). Collective. Throws Error.
+  // which collectives they have issued (comm.check). Collective. Throws Error.
   void step(const ReportedStep& done);
+  // Call after step(), and after the verification of the step, which can say more about the cause.
+  // Throws Error(INTERNAL) if the last report has found that the ranks have had different results,
+  // unless comm.check is off or record.facts is set. Collective.
+  void require_same_results(const StepResults& results);
   // Reports an evaluation after step `step`. loss: mean over `tokens` targets. begin: when the
   // evaluation started.
   void evaluation(int64_t step,
@@ -84,6 +88,7 @@ class MetricsReporter {
   double step_waited_ = 0;  // seconds in communication since the last reset of the counters
   std::string last_straggler_;
   int32_t warned_about_ = -1;  // rank of the last warning
+  bool results_differ_ = false;
   int64_t interval_steps_ = 0;
   int64_t interval_tokens_ = 0;
   int64_t tokens_;  // tokens trained on since the start of the run

@@ -267,15 +267,20 @@ TEST_F(Compare, TrainEndsWhereReplicasDiffer) {
       r.err + r.out,
       AllOf(HasSubstr("verify.every: step 1: 'model.embed_tokens.weight' on rank 1 differs"),
             HasSubstr("verify.every=0 turns this check off")));
-  EXPECT_EQ(playground
-                .yoke({"train",
-                       "run.toml",
-                       "--nproc",
-                       "2",
-                       "verify.every=0",
-                       "parallel_backend=" + faulty("missing_reduction")})
-                .ending.exit_code,
-            0);
+  // Without this check, the ranks still compare the norms that they report.
+  std::vector<std::string> words = {"train",
+                                    "run.toml",
+                                    "--nproc",
+                                    "2",
+                                    "verify.every=0",
+                                    "parallel_backend=" + faulty("missing_reduction")};
+  const SubprocessResult unverified = playground.yoke(words);
+  EXPECT_EQ(unverified.ending.exit_code, 1);
+  EXPECT_THAT(unverified.err,
+              AllOf(HasSubstr("the ranks report different results: rank 0 step 1: loss_sum "),
+                    HasSubstr("comm.check=off turns this check off")));
+  words.push_back("comm.check=off");
+  EXPECT_EQ(playground.yoke(words).ending.exit_code, 0);
 }
 
 TEST_F(Compare, TrainEndsWhereARankTrainsOnSamplesOfAnother) {
