@@ -164,8 +164,10 @@ double final_loss(const std::vector<double>& losses) {
   return std::accumulate(losses.end() - 10, losses.end(), 0.0) / 10;
 }
 
-// After 100 steps the loss must be within 1 % of that in fp32 in every layout, and within 2 % if
-// gradients are added in bf16 as Megatron does.
+// After 100 steps the loss must be within 1 % of that in fp32 in every layout. Gradients that are
+// added in bf16, as Megatron does, change the course of this small model more than the others: with
+// three seeds, such runs of ptd and of megatron_compat end 2.0 % below to 0.2 % above fp32. Runs of
+// ptd on one rank end 2.5 to 0.5 % below it.
 TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
   PlainRun plain = tied();
   plain.steps = 100;
