@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/checkpoint/hf_weights.hpp"
+#include "core/kernels/fp8.hpp"
 #include "core/model/fp8_choice.hpp"
 
 namespace yoke {
@@ -13,6 +14,43 @@ ops::Product fp8_product(const PrecisionConfig& precision) {
   const std::string recipe = precision.fp8_recipe.value_or("tensorwise");
   if (recipe == "rowwise") return ops::Product::kRowwise;
   return recipe == "rowwise_gw_hp" ? ops::Product::kRowwiseGwHp : ops::Product::kTensorwise;
+}
+
+// Returns how a module uses one of its own parameters.
+Fp8Use use_of(const torch::nn::Module& module, const at::Tensor& param) {
+  const auto* const linear = dynamic_cast<const Linear*>(&module);
+  if (linear == nullptr || !param.is_same(linear->weight)) return Fp8Use::kNone;
+  if (linear->product == ops::Product::kPlain) return Fp8Use::kNone;
+  const ops::fp8::Recipe& recipe = ops::fp8::recipe_of(linear->product);
+  const ops::fp8::Rounding one{ops::fp8::Scaling::kTensor, at::kFloat8_e4m3fn};
+  return recipe.weight == one && recipe.weight_for_dx == one ? Fp8Use::kOneScale
+                                                             : Fp8Use::kManyScales;
+}
+
+// Returns how the parameters are used, by the name that they have in the first block that has them.
+// A parameter that several modules share, such as a tied head, has a use only if it is the same in
+// all of them.
+std::map<std::string, Fp8Use> fp8_uses(const BlockList& list) {
+  std::map<const at::TensorImpl*, Fp8Use> uses;
+  for (const TorchBlock& block : list.blocks) {
+    for (const auto& module : block.module->modules()) {
+      for (const at::Tensor& param : module->parameters(/*recurse=*/false)) {
+        const Fp8Use use = use_of(*module, param);
+        const auto [known, is_new] = uses.try_emplace(param.unsafeGetTensorImpl(), use);
+        if (!is_new && known->second != use) known->second = Fp8Use::kNone;
+      }
+    }
+  }
+  std::map<std::string, Fp8Use> by_name;
+  for (const auto& of_block : list.params) {
+    for (const auto& [name, leaf] : of_block) {
+      const auto use = uses.find(leaf.unsafeGetTensorImpl());
+      if (use == uses.end()) continue;
+      by_name[name] = use->second;
+      uses.erase(use);
+    }
+  }
+  return by_name;
 }
 
 }  // namespace
@@ -62,6 +100,7 @@ void choose_products(BlockList& list, const PrecisionConfig& precision) {
   for (size_t i = 0; i < layers.size(); ++i) {
     if (chosen[i]) layers[i]->product = fp8_product(precision);
   }
+  list.fp8_uses = fp8_uses(list);
   // Rounding takes memory that the costs of the blocks do not count.
   for (BlockCosts& costs : list.costs) costs.pass_bytes.clear();
 }

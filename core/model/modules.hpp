@@ -119,8 +119,8 @@ void add_layer(BlockList& list,
                std::array<const char*, 2> names,
                bool as_halves);
 
-// Decides how each Linear of the blocks is multiplied. Throws Error(INVALID_ARGUMENT) as
-// choose_fp8() does.
+// Decides how each Linear of the blocks is multiplied, and notes it in the list. Throws
+// Error(INVALID_ARGUMENT) as choose_fp8() does.
 void choose_products(BlockList& list, const PrecisionConfig& precision);
 
 // Opens the parameters in `folder`. If the head is tied to the embedding, it may be stored there

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <set>
 
+#include "core/kernels/fp8.hpp"
 #include "core/model/torch_model.hpp"
 #include "yoke/text.hpp"
 
@@ -219,6 +220,21 @@ void ParamTable::describe_cuts(const std::function<TpHint(const std::string&)>& 
     params_[i].tp_cut = hint.cut;
     params_[i].tp_parts = hint.parts;
   }
+}
+
+void ParamTable::describe_fp8(const std::map<std::string, Fp8Use>& uses) {
+  if (uses.empty()) return;
+  for (const std::string& name : names_) {
+    const auto use = uses.find(name);
+    fp8_uses_.push_back(use == uses.end() ? Fp8Use::kNone : use->second);
+  }
+  fp8_.header = YOKE_HEADER(Fp8Params, kFp8ParamsId);
+  fp8_.uses = fp8_uses_.data();
+  fp8_.scale = [](const at::Tensor& amax) { return ops::fp8::scale_of(amax, at::kFloat8_e4m3fn); };
+  fp8_.cast = [](const at::Tensor& values, const at::Tensor& scale) {
+    return ops::fp8::cast(values, scale, at::kFloat8_e4m3fn);
+  };
+  summary_.header.next = &fp8_.header;
 }
 
 size_t ParamTable::checked(int64_t param) const {

@@ -50,6 +50,8 @@ class ParamTable {
   // parameter and may be empty; seq_len is the length of a sequence. Throws
   // Error(INVALID_ARGUMENT), naming the parameter, for a hint that does not fit its shape.
   void describe_cuts(const std::function<TpHint(const std::string& name)>& tp, int64_t seq_len);
+  // Extends the description by the uses of parameters in fp8 products, unless there are none.
+  void describe_fp8(const std::map<std::string, Fp8Use>& uses);
   // Returns the contract's description, owned by the table.
   const YokeModelSummary& summary() const { return summary_; }
 
@@ -91,6 +93,8 @@ class ParamTable {
   std::vector<YokeBlock> blocks_;
   std::vector<std::vector<YokePassBytes>> pass_bytes_;
   std::vector<const YokeBlock*> block_pointers_;
+  std::vector<Fp8Use> fp8_uses_;
+  Fp8Params fp8_{};
   YokeModelSummary summary_{};
 };
 

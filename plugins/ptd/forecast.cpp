@@ -104,10 +104,11 @@ KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan) {
   const int64_t compute = item_size(plan.param_dtype);
   const int64_t master = compute == 2 ? item_size(YOKE_F32) : compute;
   const int shards = rank.step.shards;
-  int64_t trained = 0, frozen = 0;  // elements
+  int64_t trained = 0, frozen = 0, fp8 = 0;  // elements; fp8: those of shards that are kept in fp8
   for (const Unit& unit : rank.units.units) {
-    (unit.trainable ? trained : frozen) +=
-        FlatLayout(rank.model, unit, shards, compute).shard_numel();
+    const int64_t numel = FlatLayout(rank.model, unit, shards, compute).shard_numel();
+    (unit.trainable ? trained : frozen) += numel;
+    fp8 += unit.fp8 ? numel : 0;
   }
   // With exact sums, a trained parameter of two blocks has a second sum of gradients.
   int64_t seconds = 0;
@@ -123,7 +124,7 @@ KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan) {
   const YokeOptimizer& optimizer = *plan.optimizer;
   const int moments = optimizer.kind == YOKE_ADAMW ? 2 : optimizer.momentum != 0 ? 1 : 0;
   const bool copies = master != compute && shards == 1;
-  return {.params = (trained + frozen) * (master + (copies ? compute : 0)),
+  return {.params = (trained + frozen) * (master + (copies ? compute : 0)) + fp8,
           .grads = (trained + seconds) * item_size(plan.reduce_dtype),
           .optimizer = trained * master * moments};
 }

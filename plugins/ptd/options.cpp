@@ -31,6 +31,7 @@ PtdOptions::PtdOptions(const Options& options, int32_t pp_degree)
                      ? Accumulate::kSharded
                      : Accumulate::kUnsharded),
       recompute(recompute_of(options.string("activation_checkpoint"))),
+      fp8_gather(options.boolean("fp8_gather")),
       shard_over_cp(options.boolean("shard_over_cp")),
       cuda_graph(options.boolean("cuda_graph")),
       exact_sums(options.boolean("exact_sums")),
@@ -80,6 +81,13 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
           "full: keep only what passes between blocks, and compute each block again for its "
           "backward; stage, with pp_degree > 1: keep only the input of each stage, and compute the "
           "stage again"),
+      option_info(
+          YOKE_OPTION_BOOL,
+          "fp8_gather",
+          "false",
+          "",
+          "with precision.product = \"fp8\" and the recipe tensorwise: parameters that only fp8 "
+          "products use are gathered as fp8 numbers, 1 byte for each element"),
       option_info(
           YOKE_OPTION_BOOL,
           "sequence_parallel",

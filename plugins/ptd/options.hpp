@@ -17,6 +17,7 @@ struct PtdOptions {
   bool reshard_after_forward;
   Accumulate accumulate;
   Recompute recompute;  // key activation_checkpoint
+  bool fp8_gather;
   bool shard_over_cp;
   bool cuda_graph;
   bool exact_sums;

@@ -12,6 +12,7 @@
 
 #include "plugins/ptd/exact_sums.hpp"
 #include "plugins/ptd/forecast.hpp"
+#include "plugins/ptd/fp8_gather.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/pipeline_plan.hpp"
 #include "yoke/plan.hpp"
@@ -277,6 +278,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   check_optimizer(*plan.optimizer, report);
   check_model(*args.model, report);
   check_exact_sums(*args.model, plan, options, report);
+  check_fp8_gather(*args.model, plan, options, report);
   complete_pipeline(*args.model, options, plan, report);
   note_idle_options(args, plan, options, report);
   if (report.count() == 0) make_forecast(args, options, plan, report);

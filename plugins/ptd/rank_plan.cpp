@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "plugins/ptd/fp8_gather.hpp"
 #include "plugins/ptd/plan.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
 #include "yoke/tensor.hpp"
@@ -19,7 +20,8 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model,
   std::vector<UnitSpec> specs;
   for (const Unit& unit : map.units) {
     const int64_t numel = FlatLayout(model, unit, shards, item_size(plan.param_dtype)).numel();
-    const bool casts = item_size(plan.param_dtype) == 2 && shards > 1;  // see dtypes_of()
+    const bool casts =  // see dtypes_of()
+        item_size(plan.param_dtype) == 2 && shards > 1 && !unit.fp8;
     const int param = unit.params.front();
     const int partner = model.params[param].partner;
     specs.push_back({unit.trainable,
@@ -27,7 +29,8 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model,
                      unit.trainable ? numel * item_size(plan.reduce_dtype) : 0,
                      partner,
                      partner == OwnStage::kNoRank ? -1 : param,
-                     casts ? numel / shards * item_size(plan.param_dtype) : 0});
+                     casts ? numel / shards * item_size(plan.param_dtype) : 0,
+                     unit.fp8 ? numel : 0});
   }
   return specs;
 }
@@ -44,6 +47,7 @@ StepSpec step_spec(const ModelSpec& model,
   spec.shards = shards_of(plan, options);
   spec.replicas = data_ranks * plan.degree[YOKE_CP] / spec.shards;
   spec.units = unit_specs(model, map, spec.shards, plan);
+  spec.scale_bytes = scale_bytes(map, plan);
   spec.blocks = map.of_block;
   spec.reshard_after_forward = options.reshard_after_forward;
   spec.recompute = options.recompute;
@@ -115,7 +119,8 @@ std::vector<RankPlan> rank_plans(const YokeModelSummary& model,
                                  const YokePlan& plan,
                                  const PtdOptions& options,
                                  const Pipeline& pipeline) {
-  const ModelSpec whole = model_spec(model, plan.degree[YOKE_TP]);
+  ModelSpec whole = model_spec(model, plan.degree[YOKE_TP]);
+  if (options.fp8_gather) choose_fp8_gathers(model, whole);
   std::vector<RankPlan> plans;
   for (int rank = 0; rank < plan.degree[YOKE_PP]; ++rank) {
     const PipelineSpec spec = pipeline.spec_of(rank);

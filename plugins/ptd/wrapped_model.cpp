@@ -10,6 +10,7 @@
 
 #include "plugins/ptd/checkpoint.hpp"
 #include "plugins/ptd/plan.hpp"
+#include "yoke/fp8_params.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::ptd {
@@ -144,6 +145,7 @@ WrappedModel::WrappedModel(const YokeModel& model,
                                                          .optimizer = *optimizer_,
                                                          .specs = steps_of(plans_),
                                                          .rank = comms.carry_up.rank(),
+                                                         .fp8 = fp8_params(summary_),
                                                          .clip = plan.optimizer->clip,
                                                          .graphs = graphs});
   costs_ = ActionCosts(own_.step, executor_->check(own_.step.micros), own_.costs).totals();

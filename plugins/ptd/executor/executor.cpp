@@ -70,12 +70,19 @@ void Executor::make_units(const ModelSpec& params) {
   std::vector<Sink> sink_of_param(params.params.size());
   for (size_t u = 0; u < parts_.state.units.size(); ++u) {
     const FlatLayout& layout = parts_.state.units[u].layout;
-    ShardedUnit::Parts unit{{}, parts_.state.param_shard(u), parts_.state.grad_shard(u)};
+    ShardedUnit::Parts unit{.params = {},
+                            .param_shard = parts_.state.param_shard(u),
+                            .grad_shard = parts_.state.grad_shard(u),
+                            .shard = parts_.state.shard,
+                            .fp8 = own_spec().units[u].fp8_bytes > 0 ? parts_.fp8 : nullptr};
     for (const FlatLayout::Slot& slot : layout.slots()) {
       sink_of_param[slot.param] = {static_cast<int>(u), unit.params.size()};
       unit.params.push_back((*parts_.model.params)[slot.param]);
     }
     units_.emplace_back(layout, std::move(unit), own_spec().shards, pool_);
+  }
+  for (ShardedUnit& unit : units_) {
+    if (unit.fp8() != nullptr) fp8_shards_.push_back(unit.fp8());
   }
   std::vector<bool> used(params.params.size(), false);
   for (const std::vector<int>& block : params.blocks) {
@@ -201,6 +208,8 @@ void Executor::run(const Action& a) {
   at::RecordFunction span(at::RecordScope::USER_SCOPE);
   if (span.isActive()) span.before(to_string(a));
   switch (a.kind) {
+    case ActionKind::kReduceScales:
+      return round_shards(fp8_shards_, parts_.comms.unshard);
     case ActionKind::kUnshard:
       return units_[a.unit].start_unshard(parts_.comms.unshard);
     case ActionKind::kWaitUnshard:
@@ -295,23 +304,6 @@ void Executor::reduce_partial_grads() {
   for (size_t i = 0; i < parts.size(); ++i) parts[i].copy_(copies[i]);
 }
 
-// Returns this rank's share of the squared norm. Each logical parameter must count once. The ranks
-// of tp hold the same gradients of tp-replicated parameters, so only the first one counts these; a
-// parameter that two ranks of pp have is counted by the first one, too.
-at::Tensor Executor::own_squared_norm() const {
-  const at::Tensor& grads = parts_.state.grads;
-  const std::vector<FlatSpan>& spans = parts_.state.spans;
-  const auto counts = [&](const FlatSpan& span) {
-    return span.counted && (!span.tp_replicated || parts_.comms.tp.rank() == 0);
-  };
-  if (std::all_of(spans.begin(), spans.end(), counts)) return squared_norm(grads);
-  at::Tensor sum = at::zeros({}, scalars_.options());
-  for (const FlatSpan& span : spans) {
-    if (counts(span)) sum.add_(squared_norm(grads.narrow(0, span.begin, span.count)));
-  }
-  return sum;
-}
-
 // Sums all scalars that every rank needs with one all-reduce per step. Three collectives of one
 // number each would cost three times the latency.
 void Executor::reduce_scalars(bool with_norm) {
@@ -323,7 +315,7 @@ void Executor::reduce_scalars(bool with_norm) {
       if (param_squares_) {
         param_squares_->write(squares);
       } else {
-        scalars_[kSquaredNorm].copy_(own_squared_norm());
+        scalars_[kSquaredNorm].copy_(own_squared_norm(parts_.state, parts_.comms.tp.rank()));
       }
     }
   }

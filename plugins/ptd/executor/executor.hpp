@@ -36,6 +36,7 @@ class Executor {
     // overwritten for each step.
     std::vector<StepSpec> specs;
     int rank;
+    const Fp8Params* fp8;       // how to round what is gathered in fp8; nullptr: nothing is
     double clip;                // bound of the gradient norm; 0 = none
     const TorchGraphs* graphs;  // records and replays training steps; nullptr: not used
   };
@@ -53,8 +54,8 @@ class Executor {
   // throws Error(FAILED_PRECONDITION).
   YokeStepResult step(const YokeStepArgs& args);
 
-  // Returns the bytes of parameters that are kept in the compute type, in addition to the master
-  // copies.
+  // Returns the bytes of parameters that are kept in the compute type or in fp8, in addition to the
+  // master copies.
   int64_t copy_bytes() const;
   // Returns the bytes of gradients that are kept in addition to the gradient shards.
   int64_t second_gradient_bytes() const;
@@ -83,7 +84,6 @@ class Executor {
   bool computes_loss() const;
   void exchange_tied(const Action& action);
   void reduce_partial_grads();
-  at::Tensor own_squared_norm() const;
   void reduce_scalars(bool with_norm);
   void read_results();
   void await_stream();
@@ -94,6 +94,7 @@ class Executor {
   Parts parts_;
   DevicePool pool_;
   std::vector<ShardedUnit> units_;
+  std::vector<Fp8Shard*> fp8_shards_;     // those of the units that are gathered in fp8
   std::vector<std::vector<Sink>> sinks_;  // one list per block
   BlockRunner blocks_;
   StageMessages messages_;

@@ -54,6 +54,10 @@ ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, Devi
       grads_(shards == 1 ? FlatBuffer(grad_shard_)
                          : gradient_buffer(grad_shard_, layout.numel(), pool)),
       partial_(gradient_buffer(grad_shard_, layout.shard_numel(), pool)) {
+  if (parts.fp8 != nullptr) {
+    const at::ScalarType compute = leaves_.front().scalar_type();
+    fp8_.emplace(layout, parts.shard, param_shard_, compute, *parts.fp8, pool);
+  }
   if (shards == 1) bind_leaves(params_.tensor().data_ptr());
   if (!grad_shard_.defined()) return;
   // The gaps between the parameters are padding. They are reduced like the rest and must be zero.
@@ -92,6 +96,10 @@ void ShardedUnit::begin_step() {
 }
 
 void ShardedUnit::start_unshard(const Comm& comm) {
+  if (fp8_) {
+    gathering_ = fp8_->start_gather(comm);
+    return;
+  }
   params_.attach();
   if (casts_) {
     cast_.attach();
@@ -102,6 +110,10 @@ void ShardedUnit::start_unshard(const Comm& comm) {
 
 void ShardedUnit::finish_unshard() {
   gathering_.wait();
+  if (fp8_) {
+    params_.attach();
+    fp8_->finish_gather(params_.tensor());
+  }
   cast_.detach();
   bind_leaves(params_.tensor().data_ptr());
 }
@@ -178,6 +190,7 @@ void ShardedUnit::start_all_reduce(const Comm& comm) {
 }
 
 int64_t ShardedUnit::copy_bytes() const {
+  if (fp8_) return fp8_->bytes();
   return casts_ && shards_ == 1 ? static_cast<int64_t>(params_.tensor().nbytes()) : 0;
 }
 
@@ -191,6 +204,7 @@ void ShardedUnit::abandon_step() {
   for (const at::Tensor& param : params_of_model_) param.mutable_grad().reset();
   partial_.detach();
   cast_.detach();
+  if (fp8_) fp8_->abandon_gather();
   if (shards_ == 1) return;
   reshard();
   grads_.detach();

@@ -6,16 +6,18 @@
 //
 // If the compute type differs from the type of the master copies, the shard is cast before each
 // all-gather. With a single shard there is no gather, and the cast happens at the start of a
-// step.
+// step. A unit that is gathered in fp8 has an Fp8Shard, which is rounded once per step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/executor/flat_buffer.hpp"
+#include "plugins/ptd/executor/fp8_shard.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
 
 namespace yoke::ptd {
@@ -29,6 +31,8 @@ class ShardedUnit {
     std::vector<at::Tensor> params;  // parameters of the model, in the order of FlatLayout::slots
     at::Tensor param_shard;          // [shard_numel], master copies of this rank's elements
     at::Tensor grad_shard;           // [shard_numel], in the reduce type; undefined if frozen
+    int shard = 0;                   // index of this rank's shard
+    const Fp8Params* fp8 = nullptr;  // how to round to fp8 for a gather; nullptr: not in fp8
   };
 
   // The pool must outlive the unit.
@@ -41,6 +45,9 @@ class ShardedUnit {
   void add_second_gradient(size_t slot);
 
   void begin_step();
+
+  // Returns what this rank gathers in fp8; nullptr if the unit is gathered in the compute type.
+  Fp8Shard* fp8() { return fp8_ ? &*fp8_ : nullptr; }
 
   void start_unshard(const Comm& comm);
   void finish_unshard();  // binds the parameters to the gathered buffer
@@ -61,8 +68,8 @@ class ShardedUnit {
   // reduction produced it.
   void complete_gradients();
 
-  // Returns the bytes of parameters that are kept in the compute type, in addition to the master
-  // copies.
+  // Returns the bytes of parameters that are kept in the compute type or in fp8, in addition to the
+  // master copies.
   int64_t copy_bytes() const;
   // Returns the bytes of all second gradient buffers.
   int64_t second_gradient_bytes() const;
@@ -89,12 +96,13 @@ class ShardedUnit {
   std::vector<at::Tensor> params_of_model_;
   std::vector<at::Tensor> leaves_;  // local tensors of params_of_model_; the same tensors if plain
   at::Tensor param_shard_, grad_shard_;
-  bool casts_;          // the type of the leaves differs from that of the master copies
-  FlatBuffer params_;   // whole parameters, in the compute type
-  FlatBuffer cast_;     // the shard in the compute type, during a gather; empty without casts_
-  FlatBuffer grads_;    // whole gradients
-  FlatBuffer partial_;  // a reduced micro-batch, before it is added to the gradient shard
-  std::vector<GradSum> sums_;          // views of grads_, by slot
+  bool casts_;         // the type of the leaves differs from that of the master copies
+  FlatBuffer params_;  // whole parameters, in the compute type
+  FlatBuffer cast_;    // the shard in the compute type, during a gather; unused without casts_
+  std::optional<Fp8Shard> fp8_;  // the shard in fp8; empty if gathers are in the compute type
+  FlatBuffer grads_;             // whole gradients
+  FlatBuffer partial_;           // a reduced micro-batch, before it is added to the gradient shard
+  std::vector<GradSum> sums_;    // views of grads_, by slot
   std::map<size_t, GradSum> seconds_;  // second gradients, by slot
   std::vector<at::Tensor> gaps_;       // views of grads_ that no parameter covers
   bool grads_open_ = false;            // gaps are zero, and GradSum::written is valid

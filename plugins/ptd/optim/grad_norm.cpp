@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 namespace yoke::ptd {
 namespace {
 
@@ -26,6 +28,18 @@ at::Tensor squared_norm(const at::Tensor& grads) {
   at::Tensor sum = at::zeros({}, grads.options().dtype(at::kDouble));
   if (body > 0) sum.add_(sum_of_rows(grads.narrow(0, 0, body).view({-1, kRow})));
   if (n > body) sum.add_(sum_of_rows(grads.narrow(0, body, n - body).view({1, -1})));
+  return sum;
+}
+
+at::Tensor own_squared_norm(const ShardState& state, int tp_rank) {
+  const auto counts = [&](const FlatSpan& span) {
+    return span.counted && (!span.tp_replicated || tp_rank == 0);
+  };
+  if (std::all_of(state.spans.begin(), state.spans.end(), counts)) return squared_norm(state.grads);
+  at::Tensor sum = at::zeros({}, state.grads.options().dtype(at::kDouble));
+  for (const FlatSpan& span : state.spans) {
+    if (counts(span)) sum.add_(squared_norm(state.grads.narrow(0, span.begin, span.count)));
+  }
   return sum;
 }
 

@@ -13,11 +13,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "plugins/ptd/state/shard_state.hpp"
+
 namespace yoke::ptd {
 
 // Returns the sum of squares of a flat tensor as an fp64 scalar on its device. NaN and infinity
 // propagate.
 at::Tensor squared_norm(const at::Tensor& grads);
+
+// Returns this rank's share of the squared norm. Each logical parameter must count once. The ranks
+// of tp hold the same gradients of tp-replicated parameters, so only the first one counts these; a
+// parameter that two ranks of pp have is counted by the first one, too.
+at::Tensor own_squared_norm(const ShardState& state, int tp_rank);
 
 // A clip as scalars on the device of the gradients.
 struct ClipTensors {

@@ -14,6 +14,7 @@ using C = CommPurpose;
 // clang-format off
 constexpr ActionInfo kActions[] = {
 // kind                      name                  issues on               waits for
+  {K::kReduceScales,         "ReduceScales",       C::kUnshard,            K::kReduceScales},
   {K::kUnshard,              "Unshard",            C::kUnshard,            {}},
   {K::kWaitUnshard,          "WaitUnshard",        C::kNone,               K::kUnshard},
   {K::kReshard,              "Reshard",            C::kNone,               {}},

@@ -13,6 +13,7 @@ namespace yoke::ptd {
 
 enum class CheckedRule : uint8_t {
   kWhole,          // a block runs only while its units are whole
+  kScales,         // the scales of fp8 gathers are reduced once per step, before these gathers
   kUnshard,        // Unshard, WaitUnshard, Reshard alternate; nothing stays whole at the end
   kCompute,        // every block runs forward and backward once per micro-batch, in order
   kMessage,        // every message between stages is sent, received and waited for once, in order

@@ -90,6 +90,7 @@ Payload ActionCosts::payload_of(const Action& action) const {
   switch (action.kind) {
     case ActionKind::kExchangeTied:
       return {Traffic::kStages, 2 * action.bytes};
+    case ActionKind::kReduceScales:
     case ActionKind::kUnshard:
     case ActionKind::kReduceGrad:
       return {Traffic::kShards, action.bytes};

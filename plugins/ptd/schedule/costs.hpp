@@ -36,7 +36,7 @@ struct Payload {
 struct StepCosts {
   int64_t unsharded_bytes = 0;     // peak of gathered parameters and of gradients not reduced yet
   int64_t activation_bytes = 0;    // peak; -1 if the cost of a block is unknown
-  int64_t dp_shard_bytes = 0;      // payload of gathers and reduce-scatters
+  int64_t dp_shard_bytes = 0;      // payload of gathers, reduce-scatters and scales
   int64_t dp_replicate_bytes = 0;  // payload of all-reduces over the replicas
   int64_t pp_bytes = 0;            // messages between stages, sent and received; -1 = unknown
 };

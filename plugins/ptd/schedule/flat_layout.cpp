@@ -13,7 +13,7 @@ int64_t round_up(int64_t n, int64_t multiple) {
 
 FlatLayout::FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int64_t item_size)
     : shards_(shards) {
-  const int64_t align = kAlignBytes / item_size;
+  const int64_t align = kAlignBytes / (unit.fp8 ? 1 : item_size);
   int64_t end = 0;
   for (int p : unit.params) {
     const ParamSpec& param = model.params[p];

@@ -45,8 +45,8 @@ class FlatLayout {
     int64_t numel;
   };
 
-  // item_size: bytes of an element of the narrowest type that the buffer will hold; offsets are
-  // aligned for this type.
+  // item_size: bytes of an element in the compute type. Offsets are aligned for the narrowest type
+  // that a buffer with this layout will hold, which has one byte if the unit is gathered in fp8.
   FlatLayout(const ModelSpec& model, const Unit& unit, int shards, int64_t item_size);
 
   const std::vector<Slot>& slots() const { return slots_; }  // slots in buffer order

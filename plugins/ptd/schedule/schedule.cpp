@@ -48,6 +48,9 @@ class Builder {
   }
 
   std::vector<Action> build() {
+    // The parameters change with every update, so the scales are those of this step.
+    if (spec_.scale_bytes > 0)
+      out_.push_back({.kind = ActionKind::kReduceScales, .bytes = spec_.scale_bytes});
     for (size_t i = 0; i < ops_.size(); ++i) {
       unshard_before(i);
       if (adds_gradients(ops_[i].kind) && uses(i, reducing_.first)) wait_reduce();
@@ -145,7 +148,7 @@ class Builder {
 
   void unshard(int unit) {
     out_.push_back(
-        {.kind = ActionKind::kUnshard, .unit = unit, .bytes = spec_.units[unit].param_bytes});
+        {.kind = ActionKind::kUnshard, .unit = unit, .bytes = spec_.units[unit].gathered_bytes()});
     in_use_[unit] = true;
   }
 

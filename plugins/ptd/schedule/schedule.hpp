@@ -28,6 +28,7 @@
 namespace yoke::ptd {
 
 enum class ActionKind : uint8_t {
+  kReduceScales,        // all-reduce the fp8 scales over the shards, round the shards to fp8
   kUnshard,             // start the all-gather of a unit over the shards
   kWaitUnshard,         // wait for that all-gather; the unit is whole afterwards
   kReshard,             // free the whole parameters, keep the shard
@@ -107,7 +108,7 @@ struct Action {
   int stage = -1;              // messages only: the stage that sends or receives, among all stages
   int peer = -1;               // messages and ExchangeTied: the other rank, as a rank along pp
   Save save = Save::kNothing;  // only for kForward
-  int64_t bytes = 0;  // bytes of the unit's buffer that the action gathers, frees or reduces
+  int64_t bytes = 0;           // bytes of the buffer that the action gathers, frees or reduces
 
   bool operator==(const Action&) const = default;
 };
@@ -141,7 +142,11 @@ struct UnitSpec {
   // Bytes of this rank's shard in the compute type, while it is gathered; 0 if the master copies
   // have that type.
   int64_t cast_bytes = 0;
+  // Bytes of the whole buffer in fp8, in which the unit is gathered; 0 = it is gathered in the
+  // compute type.
+  int64_t fp8_bytes = 0;
 
+  int64_t gathered_bytes() const { return fp8_bytes > 0 ? fp8_bytes : param_bytes; }
   bool is_tied() const { return trainable && partner >= 0; }
 };
 
@@ -183,6 +188,7 @@ struct StepSpec {
   // Maximum number of unsharded stages of this rank; 0 = no limit. Used only without
   // reshard_after_forward and with Accumulate::kUnsharded.
   int whole_stages = 0;
+  int64_t scale_bytes = 0;  // bytes of one number for each parameter that is gathered in fp8
   bool reduce_partial_grads = false;  // gradients of tp-replicated parameters are partial sums
   // Sums are added in an order that does not depend on the pipeline: ranks that share a parameter
   // add their gradients of it before the replicas do. Only with one shard.

@@ -1,5 +1,5 @@
 // Blocks are merged into groups by size, and a parameter's unit is then decided by the set of
-// groups that use it: parameters with the same set, and the same trainability, share a unit.
+// groups that use it: parameters with the same set, trainability and type of gather share a unit.
 // Without tied or frozen parameters this gives one unit per group. A tied parameter has a different
 // set and therefore its own unit, without any special code.
 //
@@ -81,17 +81,18 @@ UnitMap make_units(const ModelSpec& model,
   }
 
   UnitMap map;
-  // The groups that use the parameter, whether it is trainable, and itself if it is shared.
-  std::map<std::tuple<std::set<int>, bool, int>, int> unit_of_key;
+  // The groups that use the parameter, whether it is trainable, whether it is gathered in fp8, and
+  // itself if it is shared.
+  std::map<std::tuple<std::set<int>, bool, bool, int>, int> unit_of_key;
   std::vector<int> unit_of_param(model.params.size(), -1);
   for (const std::vector<int>& block : model.blocks) {
     std::set<int> needed;
     for (int p : block) {
-      const bool trainable = model.params[p].trainable;
+      const bool trainable = model.params[p].trainable, fp8 = model.params[p].fp8;
       const int alone = model.params[p].partner != OwnStage::kNoRank ? p : -1;
-      const auto [at, is_new] =
-          unit_of_key.try_emplace({users[p], trainable, alone}, static_cast<int>(map.units.size()));
-      if (is_new) map.units.push_back({{}, trainable});
+      const auto [at, is_new] = unit_of_key.try_emplace({users[p], trainable, fp8, alone},
+                                                        static_cast<int>(map.units.size()));
+      if (is_new) map.units.push_back({{}, trainable, fp8});
       if (unit_of_param[p] < 0) map.units[at->second].params.push_back(p);
       unit_of_param[p] = at->second;
       needed.insert(at->second);

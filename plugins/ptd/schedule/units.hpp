@@ -21,6 +21,7 @@ struct ParamSpec {
   int partner = OwnStage::kNoRank;
   // False on the second of these two ranks: the gradient norm counts the parameter once.
   bool counted = true;
+  bool fp8 = false;  // gathered in fp8, not in the compute type
 };
 
 struct ModelSpec {
@@ -34,10 +35,12 @@ struct ModelSpec {
 ModelSpec part_of_model(const ModelSpec& model, const Stages& stages, int rank);
 
 // Parameters that share one buffer: one all-gather makes them whole, one reduce-scatter reduces
-// their gradients. All are trainable or all are frozen, so that nothing frozen is ever reduced.
+// their gradients. All are trainable or all are frozen, so that nothing frozen is ever reduced. All
+// or none are gathered in fp8, so that all elements of a gather have the same size.
 struct Unit {
   std::vector<int> params;  // indices in buffer order; those with the same flags are neighbours
   bool trainable = true;
+  bool fp8 = false;
 };
 
 struct UnitMap {
@@ -49,7 +52,8 @@ struct UnitMap {
 // Merges consecutive blocks into groups of at least unit_bytes, because every collective has a
 // fixed cost. If the last group has less than half of unit_bytes, it joins the group before it. A
 // parameter that several groups use, such as a tied head, gets its own unit: gathering it for the
-// last block must not gather the first blocks with it. item_size: bytes of an element. stage_ends:
+// last block must not gather the first blocks with it. item_size: bytes of an element, as if none
+// were in fp8; a group of which only some parameters are in fp8 has two units. stage_ends:
 // blocks, ascending, after which a group ends in any case; empty, or the last one is the last block
 // of the model.
 UnitMap make_units(const ModelSpec& model,

@@ -27,9 +27,13 @@ class Buffers {
   void apply(const Action& a) {
     switch (a.kind) {
       case ActionKind::kUnshard:
+        if (spec_.units[a.unit].fp8_bytes > 0)
+          return attach(units_[a.unit].fp8, spec_.units[a.unit].fp8_bytes);
         attach(units_[a.unit].params, spec_.units[a.unit].param_bytes);
         return attach(units_[a.unit].cast, spec_.units[a.unit].cast_bytes);
       case ActionKind::kWaitUnshard:
+        attach(units_[a.unit].params, spec_.units[a.unit].param_bytes);
+        detach(units_[a.unit].fp8);
         return detach(units_[a.unit].cast);
       case ActionKind::kReshard:
         return detach(units_[a.unit].params);
@@ -57,7 +61,7 @@ class Buffers {
   using Pool = BufferPool<std::monostate>;
   // As in ShardedUnit.
   struct Unit {
-    std::optional<Pool::Buffer> params, cast, grads, partial;
+    std::optional<Pool::Buffer> params, cast, fp8, grads, partial;
     bool shard_written = false;
   };
 

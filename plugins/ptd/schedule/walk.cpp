@@ -34,6 +34,8 @@ std::string Walk::apply(const Action& a) {
   if (updates_ > 0 || losses_ > 0)
     return fail(CheckedRule::kEnd, "comes after the end of the step");
   switch (a.kind) {
+    case ActionKind::kReduceScales:
+      return scales(a);
     case ActionKind::kUnshard:
     case ActionKind::kWaitUnshard:
     case ActionKind::kReshard:
@@ -70,12 +72,23 @@ std::string Walk::apply(const Action& a) {
   return fail(CheckedRule::kEnd, "is not a known action");
 }
 
+std::string Walk::scales(const Action& a) {
+  if (spec_.scale_bytes == 0 || scaled_)
+    return fail(CheckedRule::kScales, "there are no scales to reduce, or not again");
+  if (a.bytes != spec_.scale_bytes) return fail(CheckedRule::kBytes, "wrong bytes");
+  scaled_ = true;
+  return "";
+}
+
 std::string Walk::unshard(const Action& a) {
   UnitState& unit = units_[a.unit];
-  const int64_t size = spec_.units[a.unit].param_bytes;
+  const UnitSpec& spec = spec_.units[a.unit];
   if (spec_.shards == 1) return fail(CheckedRule::kUnshard, "nothing is sharded");
+  const int64_t size = a.kind == ActionKind::kUnshard ? spec.gathered_bytes() : spec.param_bytes;
   if (a.kind != ActionKind::kWaitUnshard && a.bytes != size)
     return fail(CheckedRule::kBytes, "wrong bytes");
+  if (spec.fp8_bytes > 0 && !scaled_)
+    return fail(CheckedRule::kScales, "the scales of the unit are not reduced yet");
   switch (a.kind) {
     case ActionKind::kUnshard:
       if (unit.params != Params::kSharded)

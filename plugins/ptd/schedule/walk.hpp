@@ -51,6 +51,7 @@ class Walk {
 
   std::string fail(CheckedRule rule, const std::string& text);
   const OwnStage& stage_of(int block) const { return stages_[stage_of_block_[block]]; }
+  std::string scales(const Action& a);
   std::string unshard(const Action& a);
   std::string compute(const Action& a);
   std::string forward(const Action& a);
@@ -80,6 +81,7 @@ class Walk {
   std::vector<UnitState> units_;
   std::vector<BlockState> blocks_;                                  // [micro * blocks + block]
   std::vector<StageState> messages_;                                // [micro * stages_ + stage]
+  bool scaled_ = false;                                             // ReduceScales has run
   int partial_grads_ = 0, scalars_ = 0, updates_ = 0, losses_ = 0;  // counts of such actions so far
   CheckedRule rule_ = CheckedRule::kEnd;
 };

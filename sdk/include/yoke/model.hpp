@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/fp8_params.hpp"
 #include "yoke/options.hpp"
 #include "yoke/torch.hpp"
 
@@ -90,6 +91,9 @@ struct BlockList {
   // matrix whose columns are those of queries, keys and values, [dim, 3 * dim] in files, can be a
   // parameter [dim, 3, dim], whose last dim may be cut by heads.
   std::map<std::string, std::vector<int64_t>> stored_shapes{};
+  // How products in fp8 use parameters, by name; a parameter that is absent has other uses. Only
+  // models of Yoke fill it, because the host's operators know the products.
+  std::map<std::string, Fp8Use> fp8_uses{};
 };
 
 // Appends a block to the list and frees the memory of its parameters at once, so that a model may

@@ -103,6 +103,51 @@ TEST(Checker, ABlockMayNotRunBeforeItsUnitIsWhole) {
   expect_rule(hsdp(), list, CheckedRule::kWhole);
 }
 
+StepSpec hsdp_in_fp8() {
+  StepSpec spec = hsdp();
+  for (const int u : {1, 3}) spec.units[u].fp8_bytes = 32;
+  spec.scale_bytes = 5 * 4;
+  return spec;
+}
+
+TEST(Checker, UnitsAreGatheredInFp8WithTheScalesOfThisStep) {
+  const StepSpec spec = hsdp_in_fp8();
+  const List correct = build_schedule(spec);
+  ASSERT_EQ(correct.at(0).kind, ActionKind::kReduceScales);
+  EXPECT_TRUE(check_ranks({spec}, all_ranks(spec, correct)).empty());
+  List missing = correct, late = correct, twice = correct, wrong = correct;
+  missing.erase(missing.begin());
+  expect_rule(spec, missing, CheckedRule::kScales);
+  // The first unit is not in fp8, so it may be gathered before.
+  std::swap(late[0], late[1]);
+  EXPECT_TRUE(check_rank(spec, late).empty());
+  const auto in_fp8 = [](List& list) {
+    return std::find_if(list.begin(), list.end(), [](const Action& a) { return a.unit == 1; });
+  };
+  ASSERT_EQ(in_fp8(late)->kind, ActionKind::kUnshard);
+  EXPECT_EQ(in_fp8(late)->bytes, 32);
+  std::rotate(late.begin() + 1, late.begin() + 2, in_fp8(late) + 1);
+  expect_rule(spec, late, CheckedRule::kScales);
+  twice.push_back(twice[0]);
+  std::rotate(twice.begin(), twice.end() - 1, twice.end());
+  expect_rule(spec, twice, CheckedRule::kScales);
+  wrong[0].bytes += 4;
+  expect_rule(spec, wrong, CheckedRule::kBytes);
+  List wide = correct;
+  in_fp8(wide)->bytes = spec.units[1].param_bytes;
+  expect_rule(spec, wide, CheckedRule::kBytes);
+}
+
+TEST(Checker, AllRanksOfTheShardsReduceTheScales) {
+  const StepSpec spec = hsdp_in_fp8();
+  std::vector<List> lists = all_ranks(spec, build_schedule(spec));
+  // This rank reduces its scales later, when the first unit is already being gathered.
+  std::swap(lists[1][0], lists[1][1]);
+  const std::vector<ScheduleFault> faults = check_ranks({spec}, lists);
+  ASSERT_FALSE(faults.empty());
+  EXPECT_EQ(faults[0].rule, CheckedRule::kPairing) << text(faults);
+}
+
 TEST(Checker, AUnitMayNotBeReshardedWhileItIsNeeded) {
   List list = build_schedule(hsdp());
   std::swap(list[find(list, ActionKind::kReshard)], list[find(list, ActionKind::kForward)]);

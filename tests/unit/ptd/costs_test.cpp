@@ -43,6 +43,15 @@ TEST(StepCosts, OfFsdpAreTwoGathersAndAReductionOfEachUnit) {
   EXPECT_LE(costs(spec).dp_shard_bytes, 4 * (2 * 64 + 128));
 }
 
+TEST(StepCosts, OfGathersInFp8AreOneByteForEachElementAndTheScales) {
+  StepSpec spec = chain(2, 1);
+  spec.reshard_after_forward = false;
+  const int64_t before = costs(spec).dp_shard_bytes;
+  for (const int u : {1, 2}) spec.units[u].fp8_bytes = 32;  // param_bytes are in bf16
+  spec.scale_bytes = 3 * 4;
+  EXPECT_EQ(costs(spec).dp_shard_bytes, before - 2 * 32 + 3 * 4);
+}
+
 TEST(StepCosts, OfHsdpReduceTheShardsOverTheReplicas) {
   EXPECT_EQ(costs(chain(2, 3)).dp_replicate_bytes, 4 * 128 / 2);
   EXPECT_EQ(costs(chain(1, 3)).dp_replicate_bytes, 4 * 128);

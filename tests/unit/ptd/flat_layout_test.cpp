@@ -42,6 +42,14 @@ TEST(FlatLayout, ParametersThatAreUpdatedAlikeMakeASpan) {
   EXPECT_TRUE(!spans[1].decay && spans[1].tp_replicated);
 }
 
+TEST(FlatLayout, ShardsOfOneByteForEachElementBeginAtACacheLine) {
+  const ModelSpec model{{{20}, {70}}, {{0, 1}}};
+  const Unit unit{{0, 1}, true, true};
+  const FlatLayout layout(model, unit, 2, 4);
+  EXPECT_EQ(layout.slots()[1].offset, 64);
+  EXPECT_EQ(layout.shard_numel(), 128);
+}
+
 // The test visits every element of every parameter through the pieces of all shards.
 TEST(FlatLayout, ThePiecesOfAllShardsTileEveryParameterOnce) {
   for (unsigned seed = 0; seed < 300; ++seed) {
@@ -51,7 +59,7 @@ TEST(FlatLayout, ThePiecesOfAllShardsTileEveryParameterOnce) {
     const int shards = dice.roll(1, 7);
     for (const Unit& unit : make_units(model, dice.roll(1, 3000), kItemSize).units) {
       const FlatLayout layout(model, unit, shards, kItemSize);
-      EXPECT_EQ(layout.shard_numel() * kItemSize % kAlignBytes, 0);
+      EXPECT_EQ(layout.shard_numel() * (unit.fp8 ? 1 : kItemSize) % kAlignBytes, 0);
       for (const FlatLayout::Slot& slot : layout.slots()) {
         int64_t next = 0;
         for (int s = 0; s < shards; ++s) {

@@ -25,7 +25,7 @@ class Dice {
 };
 
 // Returns a model of up to 8 blocks. Some have no parameters, some share one with another block,
-// and some parameters are frozen.
+// some parameters are frozen, and some are gathered in fp8.
 inline ModelSpec random_model(Dice& dice) {
   ModelSpec model;
   model.blocks.resize(dice.roll(1, 8));
@@ -39,6 +39,7 @@ inline ModelSpec random_model(Dice& dice) {
       }
       block.push_back(static_cast<int>(model.params.size()));
       model.params.push_back({dice.roll(1, 400), !dice.one_in(5), !dice.one_in(3)});
+      model.params.back().fp8 = dice.one_in(3);
     }
   }
   return model;
@@ -47,8 +48,12 @@ inline ModelSpec random_model(Dice& dice) {
 inline StepSpec step_spec(const ModelSpec& model, const UnitMap& map, int shards) {
   StepSpec spec;
   for (const Unit& unit : map.units) {
-    const int64_t bytes = FlatLayout(model, unit, shards, kItemSize).numel() * kItemSize;
+    const int64_t numel = FlatLayout(model, unit, shards, kItemSize).numel();
+    const int64_t bytes = numel * kItemSize;
     spec.units.push_back({unit.trainable, bytes, unit.trainable ? bytes : 0});
+    if (!unit.fp8 || shards == 1) continue;
+    spec.units.back().fp8_bytes = numel;
+    spec.scale_bytes += static_cast<int64_t>(unit.params.size()) * 4;
   }
   spec.blocks = map.of_block;
   spec.shards = shards;

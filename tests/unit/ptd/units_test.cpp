@@ -74,6 +74,23 @@ TEST(Units, FrozenParametersAreAUnitOfTheirOwn) {
   EXPECT_EQ(map.units[1].params, (std::vector<int>{2}));
 }
 
+TEST(Units, ParametersThatAreGatheredInFp8AreAUnitOfTheirOwn) {
+  ModelSpec model = chain(3, 100);
+  for (int b = 0; b < 3; ++b) {
+    model.params.push_back({100});
+    model.params.back().fp8 = true;
+    model.blocks[b].push_back(3 + b);
+  }
+  const UnitMap map = make_units(model, 1600, 4);  // two blocks of two parameters each
+  ASSERT_EQ(map.units.size(), 4u);
+  EXPECT_EQ(map.units[0].params, (std::vector<int>{0, 1}));
+  EXPECT_FALSE(map.units[0].fp8);
+  EXPECT_EQ(map.units[1].params, (std::vector<int>{3, 4}));
+  EXPECT_TRUE(map.units[1].fp8);
+  EXPECT_EQ(map.of_block[1], (std::vector<int>{0, 1}));
+  EXPECT_EQ(map.of_block[2], (std::vector<int>{2, 3}));
+}
+
 TEST(Units, ParametersWithWeightDecayComeFirst) {
   ModelSpec model = chain(3, 10);
   model.params[0].decay = false;
@@ -92,6 +109,7 @@ TEST(Units, EveryParameterHasOneUnitAndEveryBlockFindsItsParameters) {
         EXPECT_EQ(owner[p], -1);
         owner[p] = static_cast<int>(u);
         EXPECT_EQ(model.params[p].trainable, map.units[u].trainable);
+        EXPECT_EQ(model.params[p].fp8, map.units[u].fp8);
       }
     }
     for (size_t b = 0; b < model.blocks.size(); ++b) {

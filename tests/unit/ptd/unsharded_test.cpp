@@ -52,6 +52,19 @@ TEST(UnshardedBytes, OfCastShardsCountTheirCopies) {
   EXPECT_LE(with_casts, 20 * 64 + 2 * 32);
 }
 
+// Gathered numbers exist from the gather until they are converted, and only then does the buffer of
+// the compute type exist. So one buffer of numbers is enough.
+TEST(UnshardedBytes, OfGathersInFp8CountTheGatheredNumbers) {
+  StepSpec spec = twenty_units();
+  spec.reshard_after_forward = false;
+  spec.accumulate = Accumulate::kUnsharded;
+  spec.scale_bytes = 4;
+  for (UnitSpec& unit : spec.units) unit = {.param_bytes = 64, .fp8_bytes = 32};
+  EXPECT_EQ(peak(spec), 20 * 64 + 32);
+  spec.units[7].fp8_bytes = 0;
+  EXPECT_EQ(peak(spec), 20 * 64 + 32);
+}
+
 // What was in use once is idle for the rest of the run, from the first action of the next step on.
 TEST(UnshardedBytes, StayWhenTheyAreIdle) {
   const StepSpec spec = twenty_units();

@@ -1,0 +1,53 @@
+// Which parameters of a model are used by matrix products in fp8, for backends that move such
+// parameters between ranks as fp8 numbers. The header itself does not need LibTorch.
+//
+// A product with one scale for a whole parameter rounds the parameter p, whose largest element in
+// absolute value is amax, to the e4m3 numbers q = cast(p, scale(amax)). The scale is a power of
+// two, so the numbers q / scale are exact in every compute type, and a product that rounds them
+// again leaves them as they are. A backend may therefore replace p by q / scale without changing
+// the result of any product.
+#pragma once
+
+#include <cstdint>
+
+#include "yoke/parallel_backend.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace yoke {
+
+enum class Fp8Use : uint8_t {
+  kNone,        // something other than products in fp8 uses the parameter
+  kOneScale,    // only products use it, with one e4m3 scale for all of its elements
+  kManyScales,  // only products use it, with other scales
+};
+
+inline constexpr uint32_t kFp8ParamsId = 65;  // a struct id that the contract does not use
+
+// An extension of YokeModelSummary, filled in by a host whose model has products in fp8. Lives as
+// long as the summary.
+struct Fp8Params {
+  YokeHeader header;   // id kFp8ParamsId
+  const Fp8Use* uses;  // by the index of the parameter in the summary
+  // These functions do not wait for a device. Call them only if the host has attached a TorchModel
+  // (yoke/torch.hpp), because their tensors are LibTorch objects.
+  //
+  // Returns the scale of a parameter with this largest absolute value, in fp32 and in the shape of
+  // `amax`. It is NaN for NaN, and 0 for infinity.
+  at::Tensor (*scale)(const at::Tensor& amax);
+  // Returns the e4m3 numbers of some elements of a parameter in its compute type. scale: a tensor
+  // of one element. NaN remains NaN.
+  at::Tensor (*cast)(const at::Tensor& values, const at::Tensor& scale);
+};
+
+// Returns the extension of a summary; NULL if no parameter is multiplied in fp8.
+inline const Fp8Params* fp8_params(const YokeModelSummary& summary) {
+  for (const YokeHeader* h = summary.header.next; h != nullptr; h = h->next) {
+    if (h->struct_id == kFp8ParamsId) return reinterpret_cast<const Fp8Params*>(h);
+  }
+  return nullptr;
+}
+
+}  // namespace yoke
