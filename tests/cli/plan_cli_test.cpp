@@ -51,18 +51,22 @@ TEST(Plan, ShowsMemoryTrafficAndTheSchedule) {
   EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs")) << "nothing was started";
 }
 
-// The forecast is what the run counts.
-TEST(Plan, AgreesWithTheRun) {
+// Expects that the forecast of a step is what the run counts, on two axes.
+void expect_counted(const std::vector<std::string>& more) {
   const Playground here;
-  const Json plan = Json::parse(here.yoke(pipeline({"dp_shards=2", "--json"})).out);
-  EXPECT_EQ(plan["plan"]["world_size"], 4);
-  const Json& rank = plan["forecast"]["ranks"][0];
-  std::vector<std::string> train = pipeline({"dp_shards=2", "--virtual", "4"});
+  std::vector<std::string> args = pipeline({"dp_shards=2"});
+  args.insert(args.end(), more.begin(), more.end());
+  std::vector<std::string> plan = args, train = args;
+  plan.push_back("--json");
   train[0] = "train";
-  const SubprocessResult r = here.yoke(train);
+  train.insert(train.end(), {"--virtual", "4"});
+  const SubprocessResult planned = here.yoke(plan), r = here.yoke(train);
+  ASSERT_EQ(planned.ending.exit_code, 0) << planned.err;
   ASSERT_EQ(r.ending.exit_code, 0) << r.err;
+  const Json json = Json::parse(planned.out);
+  EXPECT_EQ(json["plan"]["world_size"], 4);
   std::map<std::string, int64_t> forecast_bytes;  // bytes of each axis
-  for (const Json& action : rank["actions"]) {
+  for (const Json& action : json["forecast"]["ranks"][0]["actions"]) {
     if (!action["axis"].is_null())
       forecast_bytes[action["axis"]] += action["payload_bytes"].get<int64_t>();
   }
@@ -74,6 +78,17 @@ TEST(Plan, AgreesWithTheRun) {
   EXPECT_EQ(forecast_bytes.size(), 2u);
   for (const auto& [axis, bytes] : forecast_bytes)
     EXPECT_EQ(last["comm"][axis]["bytes"], bytes) << axis;
+}
+
+TEST(Plan, AgreesWithTheRun) {
+  expect_counted({});
+  for (const char* param : {"bf16", "fp64"}) {
+    SCOPED_TRACE(param);
+    expect_counted({"precision.product=fp8",
+                    "ptd.fp8_gather=true",
+                    std::string("precision.param=") + param,
+                    "precision.fp8_skip=lm_head:layers.0"});
+  }
 }
 
 TEST(Plan, ManyRanksNeedNoMachine) {

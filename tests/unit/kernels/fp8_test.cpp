@@ -106,6 +106,22 @@ TEST(Fp8, LibTorchItselfDoesNotSaturate) {
   EXPECT_TRUE(std::isinf(cast(61441, at::kFloat8_e5m2)));
 }
 
+// Backends that gather parameters in fp8 rely on it: what was rounded once is rounded to itself,
+// although the largest element, and with it the scale, may have changed.
+TEST_P(Fp8Cast, RoundsItsResultsToThemselves) {
+  const Format& f = GetParam();
+  const Rounding rounding{Scaling::kTensor, f.type};
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+    // The mantissas of the largest element pass through several binades.
+    for (double amax = f.largest / 8; amax < f.largest * 8; amax *= 1.003) {
+      const at::Tensor x = at::randn({40, 40}, at::kDouble).mul(amax / 5).clamp(-amax, amax);
+      x[7][9].fill_(amax);
+      const at::Tensor once = ops::fp8::rounded(x.to(type), rounding).to(type);
+      EXPECT_TRUE(at::equal(ops::fp8::rounded(once, rounding).to(type), once)) << type << amax;
+    }
+  }
+}
+
 TEST_P(Fp8Cast, ScalesAreTheLargestPowersOfTwoThatFit) {
   const Format& f = GetParam();
   std::vector<double> amax{0, 1e-45, 1e-13, 1e-12, 1, 3.7, 447, 448, 449, 1e10, kInfinity, kNaN};

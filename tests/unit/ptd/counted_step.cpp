@@ -74,6 +74,14 @@ ModelConfig config() {
   return c;
 }
 
+void mark_matrices(BlockList& blocks) {
+  for (const auto& of_block : blocks.params) {
+    for (const auto& [name, leaf] : of_block) {
+      if (name.ends_with("proj.weight")) blocks.fp8_uses[name] = Fp8Use::kOneScale;
+    }
+  }
+}
+
 // The micro-batches of a step: every data rank gets the same tokens.
 class Tokens {
  public:
@@ -181,12 +189,11 @@ std::vector<CountedPeak> peaks_of(const CountedLayout& c) {
   const YokePlan plan = plan_of_layout(c, optimizer);
   std::vector<CountedPeak> peaks(plan.world_size);
   on_ranks(yoke::Mesh({c.pp, 1, c.shards, 1, 1}), [&](const Rank& rank) {
-    TorchModelHost host(
-        llama_family(config()).make_blocks(
-            {.options = {}, .param_dtype = c.dtype, .seq_len = kTokens, .data_path = ""}),
-        c.dtype,
-        1,
-        false);
+    BlockList blocks = llama_family(config()).make_blocks(
+        {.options = {}, .param_dtype = c.dtype, .seq_len = kTokens, .data_path = ""});
+    // The products of this model are plain, because blocks do not report what others need.
+    if (c.options.count("fp8_gather") > 0) mark_matrices(blocks);
+    TorchModelHost host(std::move(blocks), c.dtype, 1, false);
     CountedPeak& peak = peaks[rank.host.rank];
     peak.counted = counted_peak(c, plan, rank, host.model());
     peak.forecast = forecast_peak(host.summary(), plan, c.options, rank.host.rank / c.shards);

@@ -22,6 +22,10 @@ BlockList blocks_of(const Job& job) {
   BlockList blocks = job.model.blocks();
   for (size_t b = 0; b < blocks.blocks.size(); ++b)
     blocks.costs.push_back({static_cast<int64_t>(1000 + b), static_cast<int64_t>(100 + b)});
+  if (job.options.count("fp8_gather") > 0) {
+    for (const char* name : {"mlp0.up", "mlp0.down", "mlp2.up", "mlp2.scale"})
+      blocks.fp8_uses[name] = Fp8Use::kOneScale;
+  }
   return blocks;
 }
 
@@ -106,6 +110,28 @@ TEST(Forecast, KnowsOptimizersAndOptions) {
     job.pp = pp;
     job.options["exact_sums"] = "true";
     expect_as_wrapped(job);
+  }
+}
+
+TEST(Forecast, KnowsGathersInFp8) {
+  for (const int pp : {1, 2}) {
+    for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      Job job;
+      job.pp = pp;
+      job.shards = 2;
+      job.accumulation = 2;
+      job.model.dtype = dtype;
+      SCOPED_TRACE(concat("pp ", pp, " dtype ") + c10::toString(dtype));
+      job.options["fp8_gather"] = "true";
+      expect_as_wrapped(job);
+      const auto& actions = forecast_of(job).ranks[0].actions;
+      EXPECT_EQ(std::count_if(actions.begin(),
+                              actions.end(),
+                              [](const ForecastAction& a) { return a.name == "ReduceScales"; }),
+                1);
+      job.options["reshard_after_forward"] = "false";
+      expect_as_wrapped(job);
+    }
   }
 }
 
