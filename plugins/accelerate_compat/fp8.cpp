@@ -12,14 +12,20 @@ bool wants_fp8(const AccelerateConfig& config) {
   return config.string(kPrecision) == "FP8";
 }
 
+bool wants_fp8_gather(const AccelerateConfig& config) {
+  return wants_fp8(config) && config.boolean(kFp8Gather).value_or(false);
+}
+
 void check_fp8(const AccelerateConfig& config, PlanMessages& messages) {
   if (!wants_fp8(config)) {
-    if (!config.is_given(kProgram)) return;
-    messages.push_back({config.label(kProgram),
-                        config.shown(kProgram),
-                        "",
-                        "no effect: it applies only with mixed_precision fp8",
-                        true});
+    for (const char* key : {kProgram, kFp8Gather}) {
+      if (!config.is_given(key)) continue;
+      messages.push_back({config.label(key),
+                          config.shown(key),
+                          "",
+                          "no effect: it applies only with mixed_precision fp8",
+                          true});
+    }
     return;
   }
   if (config.string(kProgram).value_or("AO") != "AO") {

@@ -12,7 +12,12 @@ namespace yoke::accelerate_compat {
 // Returns whether mixed_precision is fp8.
 bool wants_fp8(const AccelerateConfig& config);
 
-// Refuses every fp8 backend of Accelerate except torchao.
+// The key that requests gathers in fp8.
+inline constexpr const char* kFp8Gather = "fp8_config.enable_fsdp_float8_all_gather";
+// Returns whether parameters are to be gathered in fp8, if they are sharded.
+bool wants_fp8_gather(const AccelerateConfig& config);
+
+// Refuses every fp8 backend of Accelerate except torchao, and notes keys without effect.
 void check_fp8(const AccelerateConfig& config, PlanMessages& messages);
 
 // Returns the lines of a run file that have the effect of mixed_precision fp8, without the line of

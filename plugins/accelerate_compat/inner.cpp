@@ -13,13 +13,18 @@ std::string as_text(const YokeOption& option) {
   return std::string(view(option.string_value));
 }
 
-// Returns "; set by ddp.yaml:3: ..." if the refused key is a degree that the config sets, else "".
+// Returns "; set by ddp.yaml:3: ..." if the refused key is a degree or an option that the config
+// sets, else "".
 std::string origin_of(const YokeString& key,
                       const Strategy& strategy,
                       const AccelerateConfig& config) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (view(key) == yoke_degree_key(axis) && config.is_given(strategy.from[axis]))
       return "; set by " + config.label(strategy.from[axis]);
+  }
+  for (const InnerOption& option : strategy.options) {
+    if (view(key) == std::string(Inner::kName) + "." + option.key)
+      return "; set by " + config.label(option.from);
   }
   return "";
 }

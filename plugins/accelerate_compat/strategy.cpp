@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "plugins/accelerate_compat/fp8.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/plan.h"
 
@@ -54,6 +55,7 @@ class Chooser {
   void read_sizes();
   void check_combination(Kind kind);
   void read_cp_exchange();
+  void read_fp8_gather();
   void resolve_degrees(Kind kind);
   void resolve_without_sizes(Kind kind);
   void apply_run_degrees();
@@ -90,6 +92,7 @@ Strategy Chooser::choose() {
   }
   read_cp_exchange();
   resolve_degrees(kind);
+  read_fp8_gather();
   check_world();
   const bool beyond_ddp = degree(YOKE_DP_SHARD) > 1 || degree(YOKE_CP) > 1 || degree(YOKE_TP) > 1 ||
                           degree(YOKE_PP) > 1;
@@ -136,6 +139,18 @@ void Chooser::read_cp_exchange() {
     return refuse(kExchange, "allgather, alltoall", "Accelerate has no other strategy");
   const char* value = *exchange == "ALLGATHER" ? "all_gather" : "ring";
   strategy_.options.push_back({"cp_attention", value, kExchange});
+}
+
+// A key that has no effect here has none in Accelerate either, except with tp.
+void Chooser::read_fp8_gather() {
+  if (!wants_fp8_gather(config_)) return;
+  if (degree(YOKE_DP_SHARD) * degree(YOKE_CP) == 1) {
+    note(kFp8Gather, "no effect: nothing is sharded");
+  } else if (degree(YOKE_TP) > 1) {
+    note(kFp8Gather, "no effect with tp: parameters are gathered in bf16, which changes no result");
+  } else {
+    strategy_.options.push_back({"fp8_gather", "true", kFp8Gather});
+  }
 }
 
 bool Chooser::any_size() const {

@@ -69,12 +69,11 @@ TEST(ConfigImport, TranslatesFp8) {
                    "fp8_config: {backend: AO, enable_fsdp_float8_all_gather: true}\n");
   const SubprocessResult r = p.yoke({"config", "import", "fp8.yaml"});
   EXPECT_EQ(r.ending.exit_code, 0) << r.err;
-  for (const char* line :
-       {"\nprecision.param = \"bf16\" ",
-        "\nprecision.product = \"fp8\" ",
-        "\nprecision.fp8_recipe = \"tensorwise\" ",
-        "\nprecision.fp8_skip = [\"layers.0.self_attn.q_proj\", \"lm_head\"]",
-        "\n# fp8.yaml:5: fp8_config.enable_fsdp_float8_all_gather = true; no effect"})
+  for (const char* line : {"\nprecision.param = \"bf16\" ",
+                           "\nprecision.product = \"fp8\" ",
+                           "\nprecision.fp8_recipe = \"tensorwise\" ",
+                           "\nprecision.fp8_skip = [\"layers.0.self_attn.q_proj\", \"lm_head\"]",
+                           "\nptd.fp8_gather = true "})
     EXPECT_THAT(r.out, HasSubstr(line));
   const SubprocessResult run = train_imported(p, r.out + "train.global_batch = 4\n");
   EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;

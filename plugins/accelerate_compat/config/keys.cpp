@@ -64,7 +64,7 @@ constexpr Key kKeys[] = {
     // ---- fp8, with mixed_precision fp8 ----
     {"fp8_config", "", kSection, kAny, "", ""},
     {"fp8_config.backend", "ACCELERATE_FP8_BACKEND", kHonoured, kString, "AO", "AO: torchao's recipe, which precision.product = \"fp8\" is; TE and MSAMP are refused"},
-    {"fp8_config.enable_fsdp_float8_all_gather", "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", kNoEffect, kBool, "false", "parameters are gathered in bf16, which changes no result"},
+    {"fp8_config.enable_fsdp_float8_all_gather", "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", kHonoured, kBool, "false", "true, with shards and without tp, sets ptd.fp8_gather = true"},
     {"fp8_config.pad_inner_dim", "ACCELERATE_FP8_PAD_INNER_DIM", kNoEffect, kBool, "false", "matrices whose sides are not multiples of 16 are refused, unless precision.fp8_skip names them"},
     {"fp8_config.use_autocast_during_eval", "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL", kNoEffect, kBool, "", "applies only to TransformerEngine, whose recipe does not exist here"},
     {"fp8_config.margin", "ACCELERATE_FP8_MARGIN", kNoEffect, kInt, "", "applies only to TransformerEngine, whose recipe does not exist here"},

@@ -30,6 +30,34 @@ TEST(Fp8, IsThatOfProducts) {
            HasSubstr("-> precision.fp8_skip = [\"layers.0.self_attn.q_proj\", \"lm_head\"]")}));
 }
 
+// Returns the request of a run in bf16 with gathers in fp8.
+std::string gathers(const std::string& more) {
+  return "mixed_precision: fp8\nfp8_config: {enable_fsdp_float8_all_gather: true}\n" + more;
+}
+
+TEST(Fp8, GathersAreThoseOfPtd) {
+  const std::string fsdp = "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n";
+  PlanRequest run(4, gathers(fsdp));
+  run.plan.plan.param_dtype = YOKE_BF16;
+  EXPECT_THAT(run.ask(), ::testing::Not(::testing::Contains(HasSubstr("no effect"))));
+  EXPECT_EQ(run.inner_options["fp8_gather"], "1");
+  EXPECT_THAT(run.lines, ::testing::Contains(HasSubstr("= true -> ptd.fp8_gather = true")));
+
+  PlanRequest tp(4,
+                 gathers(fsdp + "parallelism_config: {parallelism_config_tp_size: 2, "
+                                "parallelism_config_dp_shard_size: 2}\n"));
+  tp.plan.plan.param_dtype = YOKE_BF16;
+  EXPECT_THAT(tp.ask(), ::testing::Contains(HasSubstr("no effect with tp")));
+  EXPECT_EQ(tp.inner_options["fp8_gather"], "0");
+
+  PlanRequest one(1, gathers(fsdp)), replicas(2, gathers(kDdp));
+  for (PlanRequest* whole : {&one, &replicas}) {
+    whole->plan.plan.param_dtype = YOKE_BF16;
+    EXPECT_THAT(whole->ask(), ::testing::Contains(HasSubstr("no effect: nothing is sharded")));
+    EXPECT_NE(whole->inner_options["fp8_gather"], "1");
+  }
+}
+
 TEST(Fp8, OfOtherProgramsIsRefused) {
   for (const char* other : {"TE", "MSAMP"}) {
     PlanRequest run(2, kDdp + "mixed_precision: fp8\nfp8_config: {backend: " + other + "}\n");

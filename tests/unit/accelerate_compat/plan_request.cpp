@@ -56,11 +56,13 @@ int32_t open_inner(void*, const char* name, uint32_t, YokeInnerBackend* out, Yok
   const std::pair<const char*, int32_t> known[] = {{"unit_bytes", YOKE_OPTION_INT},
                                                    {"reshard_after_forward", YOKE_OPTION_BOOL},
                                                    {"activation_checkpoint", YOKE_OPTION_STRING},
-                                                   {"cp_attention", YOKE_OPTION_STRING}};
+                                                   {"cp_attention", YOKE_OPTION_STRING},
+                                                   {"fp8_gather", YOKE_OPTION_BOOL}};
   const std::map<std::string, std::string> defaults = {{"unit_bytes", "1048576"},
                                                        {"reshard_after_forward", "1"},
                                                        {"activation_checkpoint", "none"},
-                                                       {"cp_attention", "ring"}};
+                                                       {"cp_attention", "ring"},
+                                                       {"fp8_gather", "0"}};
   for (const auto& [key, type] : known) {
     const auto given = current->inner_given.find(key);
     const std::string& text =
