@@ -211,7 +211,8 @@ static inline void yoke_release(YokeManagedTensor** t) {
 /* ---- Communication ----
  *
  * Only the sum has a function here, because a backend of replicas needs nothing else. Call the
- * other operations of YokeCollectives through YokeRanks.service. */
+ * other operations of YokeCollectives through YokeRanks.service, as sdk/examples/pipeline.c does;
+ * those since version 1.1 only if YOKE_HAS reports them. */
 
 /* A set of ranks for collectives. comm is NULL in a world of one rank; operations then do nothing.
  * It needs no destructor: communicators live until the context is destroyed. */
@@ -229,8 +230,14 @@ static inline int32_t yoke_connect(
   out->comm = NULL;
   out->service = NULL;
   if (host->world_size == 1) return YOKE_OK;
+#if YOKE_ABI_MINOR >= 1
+  /* Hosts of version 1.0 have the table up to `send`. */
+  out->service = (const YokeCollectives*)(const void*)host->get_service(
+      host->ctx, "yoke.collectives/1", offsetof(YokeCollectives, send));
+#else
   out->service = (const YokeCollectives*)(const void*)host->get_service(
       host->ctx, "yoke.collectives/1", sizeof *out->service);
+#endif
   if (out->service == NULL)
     return yoke_fail(
         err,

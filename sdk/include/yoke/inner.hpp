@@ -66,6 +66,11 @@ class InnerBackend {
   // Returns the name that was passed to the constructor.
   const std::string& name() const { return state_->name; }
 
+  // Returns the functions of the inner backend, and the options that it receives, for an outer
+  // backend that calls the functions itself. init needs both, see YokeInitArgs.
+  const ParallelBackend& table() const { return *state_->opened.table; }
+  const std::vector<YokeOption>& options() const { return state_->options; }
+
   // Returns the host of the inner world, with the inner rank, size and collectives. Not available
   // in plan.
   const YokeHost& host() const { return *state_->opened.host; }
