@@ -67,4 +67,12 @@ YokeInnerBackend InnerBackends::contract(const Inner& inner, const YokeHost* hos
           host};
 }
 
+uint32_t traits_of(const LoadedBackend& backend, const InnerBackends& inner) {
+  uint32_t traits = backend.description().traits;
+  if ((traits & YOKE_BY_OPTIONS) == 0) return traits;
+  for (const InnerBackends::Inner* opened : inner.opened())
+    traits |= opened->backend.description().traits;
+  return traits;
+}
+
 }  // namespace yoke

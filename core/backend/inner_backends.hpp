@@ -50,4 +50,8 @@ class InnerBackends {
   YokeBackends service_;
 };
 
+// Returns the traits of a backend. If it declares YOKE_BY_OPTIONS, they include those of the backends
+// that it has opened: a backend on top of another one cannot know them in describe.
+uint32_t traits_of(const LoadedBackend& backend, const InnerBackends& inner);
+
 }  // namespace yoke

@@ -25,6 +25,7 @@
 #include "core/cli/command.hpp"
 #include "core/cli/elastic.hpp"
 #include "core/cli/start_ranks.hpp"
+#include "core/cli/trace_abi.hpp"
 #include "core/cli/train_request.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/config/config.hpp"
@@ -95,7 +96,7 @@ void decline(const LaunchEnvironment& env, const std::string& why) {
 }
 
 // Continues as one rank of a run that another launcher started.
-int become_rank(const Request& request, const LaunchEnvironment& env) {
+int become_rank(Request request, const LaunchEnvironment& env) {
   if (request.nproc || request.virtual_ranks) {
     throw Stop{kExitUsage,
                std::string(request.nproc ? "--nproc" : "--virtual") +
@@ -110,6 +111,7 @@ int become_rank(const Request& request, const LaunchEnvironment& env) {
     decline(env, e.what());
     throw Stop{kExitUsage, ""};
   }
+  add_tracer(request, run);
   if (env.end_with_parent && run.launch.end_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int threads = threads_per_rank(usable_cores(), env.local_world_size);
   ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 0);
@@ -119,11 +121,13 @@ int become_rank(const Request& request, const LaunchEnvironment& env) {
 }
 
 // Starts the ranks of this machine. Machine 0 makes the plan and chooses the run folder for all.
-int start(const Request& request, const std::optional<Machines>& machines) {
+int start(Request request, const std::optional<Machines>& machines) {
   std::string worker;
   RankStart start;
   try {
-    check_config(request.config, request.overrides, most_ranks(request), worker);
+    const LoadedConfig config =
+        check_config(request.config, request.overrides, most_ranks(request), worker);
+    add_tracer(request, config.run);
     if (!machines || machines->index == 0) {
       start = make_plan(request, worker, machines ? machines->count : 1);
     } else {
@@ -155,11 +159,12 @@ Introduction facts_of(const Request& request, const LoadedConfig& config) {
 }
 
 // Starts the ranks of this machine as often as machines come and go.
-int start_elastic(const Request& request, const Machines& machines) {
+int start_elastic(Request request, const Machines& machines) {
   std::string worker;
   LoadedConfig config;
   try {
     config = check_config(request.config, request.overrides, 0, worker);
+    add_tracer(request, config.run);
   } catch (const Stop& stop) {
     print_message(stop.text);
     decline_elastic(machines, stop.text);
@@ -241,10 +246,16 @@ int train_command(const std::vector<std::string>& args) {
                  "host of machine 0 and a free port there, with MIN:MAX two free ports: this one "
                  "and the next; default: MASTER_ADDR:MASTER_PORT")
       ->type_name("HOST:PORT");
+  app.add_option("--trace-abi",
+                 request.trace_abi,
+                 "file for every call between host and backend, as lines of JSON; the file of rank "
+                 "1 is FILE with _001 before its extension")
+      ->type_name("FILE");
 
   return run_command(app, args, [&]() -> int {
     try {
       read_flags(flags, request);
+      check_trace_abi(request.trace_abi);
       return train(request);
     } catch (const Stop& stop) {
       if (!stop.text.empty()) print_message(stop.text);

@@ -32,6 +32,7 @@ struct Request {
   std::optional<int> node_rank;
   std::string master;  // "HOST:PORT" of machine 0
   int restarts = 0;
+  std::string trace_abi;  // file for the calls across the contract; "" = none
 };
 
 // The flags as they were given; "" = not given.

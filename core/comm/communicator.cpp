@@ -110,6 +110,11 @@ void require_counts(const at::Tensor& tensor,
                 concat(what, ": ", tensor.numel(), " elements cannot be divided into ", size) +
                     " equal parts; pass the counts of the parts");
   }
+  if (counts.size() != static_cast<size_t>(size)) {
+    throw Error(
+        YOKE_INVALID_ARGUMENT,
+        concat(what, ": ", counts.size(), " counts; allowed: ", size, ", one for each rank"));
+  }
   int64_t sum = 0;
   for (const int64_t count : counts) {
     if (count < 0)

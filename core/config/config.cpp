@@ -85,11 +85,12 @@ class Loader {
     // later, by the search, which lists the folders it tried.
     Settings chosen = settings_;
     add_variables(environment, {}, chosen);
-    if (const Setting* backend = chosen.winner("parallel_backend")) {
-      const Value value = value_of(*find_key("parallel_backend"), *backend);
-      const auto* name = std::get_if<std::string>(&value.data);
-      if (name != nullptr && !name->empty() && !is_table(section_name(*name)))
-        sections_.push_back(section_name(*name));
+    if (const Setting* backend = chosen.winner("parallel_backend"))
+      add_section_of(value_of(*find_key("parallel_backend"), *backend));
+    // An option `inner` chooses the backend below.
+    for (const Setting& setting : chosen.all) {
+      if (setting.key.ends_with(".inner"))
+        add_section_of(setting.loose() ? Value{setting.text} : setting.value);
     }
     if (const Setting* family = chosen.winner("model.family")) {
       const Value value = value_of(*find_key("model.family"), *family);
@@ -97,6 +98,13 @@ class Loader {
       own_model_ = name != nullptr && !is_builtin_family(*name);
     }
     if (own_model_) sections_.push_back("model");
+  }
+
+  // Adds the table of a backend that is given by its name or path.
+  void add_section_of(const Value& backend) {
+    const auto* name = std::get_if<std::string>(&backend.data);
+    if (name != nullptr && !name->empty() && !is_table(section_name(*name)))
+      sections_.push_back(section_name(*name));
   }
 
   // Returns the key of the schema, or NULL. If the model family is not built in, model.family is

@@ -241,7 +241,7 @@ void check_capabilities(Draft& draft) {
                            " was built with version 1.0 of parallel_backend.h, which has no loss "
                            "scale; build it with that of this Yoke, or use bf16");
   if (draft.config.run.train.max_skipped.value_or(0) > 0 &&
-      (description.traits & YOKE_LOCAL_UPDATES) != 0)
+      (traits_of(draft.backend, *draft.inner) & YOKE_LOCAL_UPDATES) != 0)
     draft.faults.push_back(
         "train.max_skipped = " + std::to_string(*draft.config.run.train.max_skipped) +
         "; allowed: 0; " + "the replicas of " + draft.backend.name() +

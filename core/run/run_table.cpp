@@ -31,6 +31,17 @@ std::string layout(const YokePlan& plan) {
   return text.empty() ? "one rank" : text;
 }
 
+// Returns "diloco 1.0.0 on replicas 1.0.0": the backend of the run and those that it has opened.
+std::string backends(const Job& job) {
+  const auto named = [](const LoadedBackend& backend) {
+    return backend.name() + " " + std::string(view(backend.description().version));
+  };
+  std::string inner;
+  for (const InnerBackends::Inner* opened : job.inner->opened())
+    inner += (inner.empty() ? " on " : ", ") + named(opened->backend);
+  return named(job.backend) + inner;
+}
+
 std::string model(const Job& job) {
   const ModelConfig& config = job.config.run.model;
   return (config.preset.empty() ? model_family(config) : config.preset) + ", " +
@@ -134,9 +145,7 @@ std::string stage_text(const StageCosts& stage) {
 std::vector<std::string> job_table(const Job& job) {
   const YokePlan& plan = job.plan->plan();
   return {row("model", model(job)),
-          row("backend",
-              job.backend.name() + " " + std::string(view(job.backend.description().version)) +
-                  ", " + layout(plan)),
+          row("backend", backends(job) + ", " + layout(plan)),
           row("precision", precision(job)),
           row("batch", batch(job))};
 }

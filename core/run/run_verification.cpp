@@ -9,7 +9,7 @@ namespace {
 
 VerifierOptions verifier_options(const Job& job) {
   const RunConfig& run = job.config.run;
-  const uint32_t traits = job.backend.description().traits;
+  const uint32_t traits = traits_of(job.backend, *job.inner);
   return {.every = run.verify.every,
           .with_hashes = run.record.facts,
           .replicas_equal = (traits & YOKE_LOCAL_UPDATES) == 0};

@@ -36,8 +36,23 @@ class WatchedModel {
 
  private:
   struct Slots;
-  struct Saved;
-  struct Backward;
+  // What the backend gets for a `saved`.
+  struct Saved {
+    void* real = nullptr;
+    uint64_t block = 0;
+    const void* carry = nullptr;  // address of carry_in, if it is a live tensor of the host
+    int64_t carry_bytes = 0;
+    uint64_t carry_hash = 0;
+    std::vector<int64_t> output;  // shape of carry_out
+    int32_t output_dtype = 0;     // 0 = the last block
+    bool used = false;
+  };
+  // A block_backward in progress.
+  struct Backward {
+    WatchedModel& model;
+    const YokeBackwardArgs& args;
+    std::vector<int64_t> reported;
+  };
 
   // Return YOKE_OK, or the code of a violation.
   int32_t examine_thread(const char* call, YokeError* err);
@@ -56,7 +71,6 @@ class WatchedModel {
   int32_t examine_gradient(Backward& now, int64_t param, const YokeTensor& grad, YokeError* err);
   // Marks a handle as used. It is kept for a while, so that a second use is noticed.
   void retire(Saved* saved);
-  bool is_last(uint64_t block) const { return block + 1 == summary_.num_blocks; }
   std::string name_of(uint64_t block) const;
 
   const YokeModel& real_;

@@ -14,13 +14,20 @@
 namespace yoke::validate {
 namespace {
 
+// A refusal or a note.
+struct Message {
+  std::string key, given, allowed, hint;
+  int32_t note;
+  bool operator==(const Message&) const = default;
+};
+
 // What a call of plan has done.
 struct Answer {
   int32_t code = YOKE_OK;
   YokeError err = make_error();
   YokePlan plan{};
-  bool overwritten = false;           // bytes behind the plan, or its header
-  std::vector<std::string> messages;  // refusals and notes
+  bool overwritten = false;  // bytes behind the plan, or its header
+  std::vector<Message> messages;
   int refusals = 0;
   bool nameless = false;  // a refusal is no YokeRefusal, or has no key
 };
@@ -33,10 +40,12 @@ Answer ask(const InnerBackend& inner, const YokePlanArgs& args, const YokePlan& 
       answer.nameless = true;
       return;
     }
-    if (first) args.refuse(args.refuse_ctx, &r);
     if (r.note == 0) ++answer.refusals;
-    for (const YokeString& part : {r.key, r.given, r.allowed, r.hint})
-      answer.messages.emplace_back(view(part));
+    answer.messages.push_back({std::string(view(r.key)),
+                               std::string(view(r.given)),
+                               std::string(view(r.allowed)),
+                               std::string(view(r.hint)),
+                               r.note});
   };
   answer.code = inner.plan(args, plan.value(), collect, &answer.err, /*with_forecasts=*/first);
   answer.plan = plan.value();
@@ -96,6 +105,19 @@ std::string undeclared(const InnerBackend& inner, const YokePlan& plan) {
   return "";
 }
 
+void pass_on(const YokePlanArgs& args, const Answer& answer) {
+  for (const Message& m : answer.messages) {
+    YokeRefusal r{};
+    r.header = YOKE_HEADER(YokeRefusal, YOKE_ID_REFUSAL);
+    r.key = view(m.key);
+    r.given = view(m.given);
+    r.allowed = view(m.allowed);
+    r.hint = view(m.hint);
+    r.note = m.note;
+    args.refuse(args.refuse_ctx, &r);
+  }
+}
+
 bool same(const Answer& a, const Answer& b) {
   const YokePlan &p = a.plan, &q = b.plan;
   const auto numbers = [](const YokePlan& plan) {
@@ -123,7 +145,6 @@ void checked_plan(const InnerBackend& inner,
   const YokeOptimizer optimizer = copied(*plan.optimizer);
   const Answer answer = ask(inner, args, asked, /*first=*/true);
   const Answer again = ask(inner, args, asked, /*first=*/false);
-  report.add(answer.refusals);
   if (answer.nameless)
     violated(Rule::kRefusalsAndCodeAgree, "a refusal has no key, or another struct_id");
   if (answer.overwritten)
@@ -143,15 +164,17 @@ void checked_plan(const InnerBackend& inner,
       violated(Rule::kPlanKeepsWhatIsSet, what);
     if (const std::string what = undeclared(inner, answer.plan); !what.empty())
       violated(Rule::kPlanStaysWithinDescribe, what);
-    plan = answer.plan;
-    return;
   }
-  if (answer.refusals > 0 && answer.code != YOKE_INVALID_ARGUMENT)
+  if (answer.code != YOKE_OK && answer.refusals > 0 && answer.code != YOKE_INVALID_ARGUMENT)
     violated(Rule::kRefusalsAndCodeAgree,
              concat("it reports ", answer.refusals, " refusals and returns code ", answer.code));
-  if (answer.refusals == 0 && answer.err.text[0] == '\0')
+  if (answer.code != YOKE_OK && answer.refusals == 0 && answer.err.text[0] == '\0')
     violated(Rule::kFailuresAreExplained,
              concat("it returns code ", answer.code, " without a refusal or a text"));
+  // The host shows only the refusals if there are any, so violations come first.
+  pass_on(args, answer);
+  report.add(answer.refusals);
+  plan = answer.plan;
   if (answer.refusals == 0) check(answer.code, answer.err);
 }
 

@@ -75,9 +75,12 @@ uint64_t mixed(uint64_t hash, uint64_t value) {
   return mix(hash * 0x9E3779B97F4A7C15ull + value);
 }
 
-uint64_t hash_of(const YokeTensor& t) {
-  const auto* bytes = data<const char>(t);
-  const int64_t size = numel(t) * item_size(YOKE_DTYPE_OF(t.dtype));
+int64_t bytes_of(const YokeTensor& t) {
+  return numel(t) * item_size(YOKE_DTYPE_OF(t.dtype));
+}
+
+uint64_t hash_of(const void* memory, int64_t size) {
+  const auto* bytes = static_cast<const char*>(memory);
   uint64_t hash = static_cast<uint64_t>(size);
   int64_t at = 0;
   for (; at + 8 <= size; at += 8) {

@@ -18,8 +18,9 @@ std::string shape_text(int32_t dtype, const int64_t* shape, int32_t ndim);
 std::string shape_text(const YokeTensor& tensor);
 
 uint64_t mixed(uint64_t hash, uint64_t value);
-// Hashes the elements of a compact tensor in CPU memory.
-uint64_t hash_of(const YokeTensor& tensor);
+// Hashes bytes in CPU memory.
+uint64_t hash_of(const void* memory, int64_t size);
+int64_t bytes_of(const YokeTensor& tensor);
 // Hashes elements so that the hashes of parts add up to that of the whole: each element counts with
 // its index in the tensor. begin, run, stride: as in YokePiece. bytes: of one element.
 uint64_t hash_of_piece(const YokePiece& piece);

@@ -32,12 +32,14 @@ INSTANTIATE_TEST_SUITE_P(InTree,
                          Backend,
                          ::testing::Values("serial",
                                            "replicas",
+                                           "pipeline",
                                            "torch_replicas",
                                            "diloco",
                                            "ptd",
                                            "deepspeed_stub",
                                            "accelerate_compat",
-                                           "megatron_compat"),
+                                           "megatron_compat",
+                                           "validate"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(DeepChecks, PassForSerialAtFourRanks) {

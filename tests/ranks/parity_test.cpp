@@ -31,13 +31,18 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"decay_matrices", "serial", {}, kMatrices}),
     layout_name);
 
-// The other examples communicate like serial. `replicas` uses the callbacks of YokeModel, and
-// `torch_replicas` uses LibTorch's autograd.
+// `replicas` and `torch_replicas` communicate like serial. The former uses the callbacks of
+// YokeModel, the latter LibTorch's autograd. The stages of `pipeline` send messages; the parameter
+// of a tied model is on the first and on the last of them.
 INSTANTIATE_TEST_SUITE_P(
     Examples,
     Parity,
     ::testing::Values(
         Layout{"replicas_2", "replicas", {"--virtual", "2"}, kTied, {"dp_replicate", 1, 1}},
+        Layout{"pipeline_1", "pipeline", {}, kTied},
+        Layout{"pipeline_2_tied", "pipeline", {"--nproc", "2"}, kTied},
+        Layout{"pipeline_3_uneven", "pipeline", {"--virtual", "3", "train.micro_batch=1"}, kUneven},
+        Layout{"pipeline_4", "pipeline", {"--nproc", "4", "train.micro_batch=2"}, kBase},
         Layout{"torch_2_accumulation_2",
                "torch_replicas",
                {"--virtual", "2", "train.micro_batch=2"},

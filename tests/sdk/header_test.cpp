@@ -174,9 +174,12 @@ TEST(Examples, AreShort) {
 }
 
 TEST_P(ExampleInC, CompilesWithoutWarning) {
-  const Compiled result = compile(
-      GetParam(), std::string(kWarnings) + " -Wconversion -Wshadow", YOKE_SDK "/examples/serial.c");
-  EXPECT_EQ(result.status, 0) << result.output;
+  for (const char* file : {"/examples/serial.c", "/examples/pipeline/pipeline.c"}) {
+    const Compiled result = compile(GetParam(),
+                                    std::string(kWarnings) + " -Wconversion -Wshadow",
+                                    std::string(YOKE_SDK) + file);
+    EXPECT_EQ(result.status, 0) << result.output;
+  }
 }
 
 const auto kC = ::testing::Values(Dialect{"c99", YOKE_CC, "-x c -std=c99"},

@@ -8,9 +8,9 @@
 //   work.wait();                                                               // summed now
 //
 // Every operation but send and recv is collective over the ranks of its Comm: all of them issue the
-// same operations, with the same counts and dtypes, in the same order. Operations throw Error: UNAVAILABLE if a peer
-// is lost, DEADLINE_EXCEEDED after the timeout of the run, CANCELLED if the run is to stop, and
-// INVALID_ARGUMENT for ranges with a wrong size or dtype.
+// same operations, with the same counts and dtypes, in the same order. Operations throw Error:
+// UNAVAILABLE if a peer is lost, DEADLINE_EXCEEDED after the timeout of the run, CANCELLED if the
+// run is to stop, and INVALID_ARGUMENT for ranges with a wrong size or dtype.
 #pragma once
 
 #include <array>
@@ -68,9 +68,9 @@ class Work {
 // thread at a time.
 //
 // A default Comm, and every Comm in a world of one rank, contains only this rank. all_reduce and
-// broadcast then do nothing; all_gather and reduce_scatter copy the input to the output. That copy
-// works on the CPU only: on any other device they throw Error(UNIMPLEMENTED), and the caller must
-// copy.
+// broadcast then do nothing; all_gather, reduce_scatter, all_to_all and shift copy the input to the
+// output. That copy works on the CPU only: on any other device they throw Error(UNIMPLEMENTED), and
+// the caller must copy. send and recv throw Error(FAILED_PRECONDITION), because there is no peer.
 class Comm {
  public:
   Comm() = default;  // contains only this rank
@@ -186,6 +186,11 @@ class Comm {
                                 const int64_t* out_counts,
                                 const ConstSpan& in,
                                 const int64_t* in_counts) const {
+    if (service_ == nullptr) {
+      require_equal(out, in);
+      alone(out, in);
+      return {};
+    }
     require(YOKE_HAS(YokeCollectives, need(), all_to_all), "all_to_all");
     const FlatView received = on_device(out), sent = on_device(in);
     return issue([&](YokeWork** work, YokeError* err) {
@@ -207,6 +212,14 @@ class Comm {
   const YokeCollectives* need() const {
     if (service_ != nullptr) return service_;
     throw Error(YOKE_FAILED_PRECONDITION, "a single rank has no peer to exchange messages with");
+  }
+  // Throws Error(INVALID_ARGUMENT) unless a rank can send `in` to itself as `out`.
+  static void require_equal(const Span& out, const ConstSpan& in) {
+    if (out.count == in.count && out.dtype == in.dtype) return;
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat("a single rank receives what it sends, but out is ", out.count, " x ") +
+                    concat(dtype_name(out.dtype), " and in ", in.count, " x ") +
+                    dtype_name(in.dtype));
   }
   // Throws Error(UNIMPLEMENTED) unless the host has the function.
   static void require(bool host_has_it, const char* function) {

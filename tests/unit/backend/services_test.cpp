@@ -112,5 +112,45 @@ TEST(HostServices, RefuseWhatIsWrongAndSayWhat) {
   refused(c.all_reduce(comm, &t, YOKE_SUM, &work, &f.err), "shape is NULL");
 }
 
+TEST(HostServices, RefuseWrongMessagesAndParts) {
+  Fixture f;
+  YokeComm* comm = f.comm();
+  const auto& c = *f.collectives;
+  float data[6] = {1, 2, 3, 4, 5, 6}, out[6] = {};
+  int64_t shape[2] = {2, 3}, strides[2] = {1, 2};
+  const int64_t six[1] = {6}, five[1] = {5};
+  YokeTensor t{data, {YOKE_DEVICE_CPU, 0}, 2, data_type(YOKE_F32), shape, nullptr, 0};
+  YokeTensor o = t;
+  o.data = out;
+  YokeWork* work = nullptr;
+  const auto refused = [&](int32_t code, const char* text) {
+    EXPECT_EQ(code, YOKE_INVALID_ARGUMENT) << text;
+    EXPECT_STREQ(f.err.text, text);
+    EXPECT_EQ(work, nullptr);
+  };
+  refused(c.send(comm, &t, 0, &work, &f.err), "send: rank 0; the communicator has only this rank");
+  refused(c.recv(comm, &o, 1, &work, &f.err), "recv: rank 1; the communicator has only this rank");
+  refused(c.send(comm, nullptr, 0, &work, &f.err), "send: in is NULL");
+  refused(c.recv(comm, nullptr, 0, &work, &f.err), "recv: out is NULL");
+  refused(c.send(nullptr, &t, 0, &work, &f.err), "comm is NULL");
+  refused(c.all_to_all(nullptr, &o, six, &t, six, &work, &f.err), "comm is NULL");
+  refused(c.all_to_all(comm, nullptr, six, &t, six, &work, &f.err), "all_to_all: out is NULL");
+  refused(c.all_to_all(comm, &o, six, nullptr, six, &work, &f.err), "all_to_all: in is NULL");
+  const char* const one =
+      "all_to_all: one of out_counts and in_counts is NULL; allowed: both or none";
+  refused(c.all_to_all(comm, &o, six, &t, nullptr, &work, &f.err), one);
+  refused(c.all_to_all(comm, &o, nullptr, &t, six, &work, &f.err), one);
+  refused(c.all_to_all(comm, &o, six, &t, five, &work, &f.err),
+          "all_to_all: in: the parts have 5 elements, the tensor 6");
+  t.strides = strides;
+  refused(c.send(comm, &t, 0, &work, &f.err),
+          "send: in: the tensor is not compact row-major; copy it first, or pass strides = NULL for "
+          "compact memory");
+  t.strides = nullptr;
+  ASSERT_EQ(c.all_to_all(comm, &o, six, &t, six, &work, &f.err), YOKE_OK) << f.err.text;
+  ASSERT_EQ(c.wait(work, &f.err), YOKE_OK) << f.err.text;
+  EXPECT_EQ(out[5], 6) << "a single rank sends to itself";
+}
+
 }  // namespace
 }  // namespace yoke::test

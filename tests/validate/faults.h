@@ -1,0 +1,52 @@
+/* The faults of the backend `faulty`, in the order of the rules that they break. The test reads the
+ * same list. FAULT(name, rule, ranks): the number of ranks that the run needs. */
+#define FAULTS(FAULT)                   \
+  FAULT(halves_batch, 1, 1)             \
+  FAULT(changes_degree, 1, 2)           \
+  FAULT(undeclared_axis, 2, 2)          \
+  FAULT(impure_plan, 3, 1)              \
+  FAULT(refuses_and_accepts, 4, 1)      \
+  FAULT(fails_without_text, 5, 1)       \
+  FAULT(swallows_error, 6, 1)           \
+  FAULT(writes_behind_result, 7, 1)     \
+  FAULT(negative_bytes, 8, 1)           \
+  FAULT(other_thread, 9, 1)             \
+  FAULT(carry_of_first_block, 10, 1)    \
+  FAULT(unknown_block, 10, 1)           \
+  FAULT(wrong_grad_out, 10, 1)          \
+  FAULT(binds_other_dtype, 11, 1)       \
+  FAULT(runs_unbound, 12, 1)            \
+  FAULT(changes_carry, 13, 1)           \
+  FAULT(deletes_carry_early, 13, 1)     \
+  FAULT(uses_saved_twice, 14, 1)        \
+  FAULT(keeps_saved, 15, 1)             \
+  FAULT(deletes_twice, 16, 1)           \
+  FAULT(keeps_gradients, 17, 1)         \
+  FAULT(backward_in_evaluation, 18, 1)  \
+  FAULT(evaluation_updates, 18, 1)      \
+  FAULT(negative_norm, 19, 1)           \
+  FAULT(counts_other_targets, 19, 1)    \
+  FAULT(infinite_loss, 19, 1)           \
+  FAULT(hides_skip, 19, 1)              \
+  FAULT(ranks_disagree, 20, 2)          \
+  FAULT(wrong_for_three, 20, 3)         \
+  FAULT(ranks_share_memory, 20, 2)      \
+  FAULT(never_asks_cancel, 21, 1)       \
+  FAULT(unknown_reduction, 22, 2)       \
+  FAULT(gathers_wrong_size, 22, 2)      \
+  FAULT(waits_twice, 23, 2)             \
+  FAULT(one_rank_does_more, 24, 2)      \
+  FAULT(communicates_in_describe, 25, 2) \
+  FAULT(logs_newline, 26, 1)            \
+  FAULT(wrong_dtype_of_piece, 27, 1)    \
+  FAULT(beyond_tensor, 27, 1)           \
+  FAULT(undeclared_form_of_kind, 27, 1) \
+  FAULT(misses_parameter, 28, 2)        \
+  FAULT(drops_elements, 28, 1)          \
+  FAULT(misses_moments, 28, 1)          \
+  FAULT(misses_step, 28, 1)             \
+  FAULT(saves_twice, 28, 2)             \
+  FAULT(replicas_drift, 29, 2)          \
+  FAULT(pieces_change, 30, 1)           \
+  FAULT(wrong_step, 31, 1)              \
+  FAULT(forgets_load, 32, 1)
