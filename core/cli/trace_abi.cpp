@@ -16,6 +16,15 @@ const std::string kTracer = YOKE_TRACER;
 const std::string kTracer;
 #endif
 
+// Replaces an override, because a key may be given only once.
+void set(Request& request, const std::string& key, const std::string& value) {
+  std::erase_if(request.overrides, [&](const std::string& word) {
+    const size_t end = word.find_first_of(" =");
+    return word.substr(0, end) == key;
+  });
+  request.overrides.push_back(key + "=" + value);
+}
+
 }  // namespace
 
 void check_trace_abi(const std::string& file) {
@@ -32,10 +41,10 @@ void check_trace_abi(const std::string& file) {
 void add_tracer(Request& request, const RunConfig& run) {
   if (request.trace_abi.empty()) return;
   if (run.parallel_backend != kTracer) {
-    request.overrides.push_back(kTracer + ".inner=" + run.parallel_backend);
-    request.overrides.push_back("parallel_backend=" + kTracer);
+    set(request, kTracer + ".inner", run.parallel_backend);
+    set(request, "parallel_backend", kTracer);
   }
-  request.overrides.push_back(kTracer + ".trace=" + request.trace_abi);
+  set(request, kTracer + ".trace", request.trace_abi);
 }
 
 }  // namespace yoke

@@ -153,7 +153,7 @@ CheckedContext::~CheckedContext() {
     rank_.managed->check_released();
     watched_.check_works();
     check_arguments();
-    monitor_.log_end(inner_.name());
+    monitor_.log_end(std::string(view(description_.name)));
   });
 }
 

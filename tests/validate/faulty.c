@@ -96,9 +96,9 @@ static int32_t reduce(
   if (fault == gathers_wrong_size) return real->all_gather(comm, t, t, work, err);
   if (fault == ranks_share_memory && gradients) return add_shared(t);
   if (fault == wrong_for_three && size == 3 && rank == 2 && gradients) {
-    /* The last rank takes part, and then trains on what it has got from the other two alone. */
+    /* The last rank takes part, and then loses the second half of the sums. */
     YOKE_TRY(real->all_reduce(comm, t, op, NULL, err));
-    ((float*)t->data)[0] = 0;
+    memset((float*)t->data + t->shape[0] / 2, 0, (size_t)(t->shape[0] - t->shape[0] / 2) * 4);
     return YOKE_OK;
   }
   if (fault == waits_twice && gradients) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -18,17 +19,21 @@ using ::testing::Not;
 using testing::Playground;
 using Args = std::vector<std::string>;
 
+// Trains for a few steps. A setting in `more` replaces the default here.
 SubprocessResult train(const Playground& place, int ranks, const Args& more) {
-  Args args{"train",
-            "run.toml",
-            "--nproc",
-            std::to_string(ranks),
-            "train.steps=3",
-            "train.global_batch=" + std::to_string(ranks == 3 ? 6 : 4),
-            "data.holdout=0.2",
-            "eval.every=2",
-            "eval.batches=2"};
+  Args args{"train", "run.toml", "--nproc", std::to_string(ranks)};
   args.insert(args.end(), more.begin(), more.end());
+  for (const std::string& setting : {std::string("train.steps=3"),
+                                     "train.global_batch=" + std::to_string(ranks == 3 ? 6 : 4),
+                                     std::string("data.holdout=0.2"),
+                                     std::string("eval.every=2"),
+                                     std::string("eval.batches=2")}) {
+    const std::string key = setting.substr(0, setting.find('=') + 1);
+    if (std::none_of(more.begin(), more.end(), [&](const std::string& word) {
+          return word.starts_with(key);
+        }))
+      args.push_back(setting);
+  }
   return place.yoke(args);
 }
 
@@ -51,6 +56,10 @@ struct GoodRun {
   Args args;
 };
 
+void PrintTo(const GoodRun& run, std::ostream* out) {
+  *out << run.backend << " on " << run.ranks << " ranks";
+}
+
 class ValidateOn : public ::testing::TestWithParam<GoodRun> {};
 
 // Returns the values of metrics.jsonl that do not depend on time.
@@ -69,7 +78,7 @@ std::vector<nlohmann::json> numbers(const Playground& place, const std::string& 
 TEST_P(ValidateOn, FindsNothingAndChangesNoBit) {
   const GoodRun& run = GetParam();
   const std::string path =
-      Playground::program() + "/../../lib/yoke/backends/" + run.backend + ".so";
+      std::string(std::getenv("YOKE_BIN")) + "/../lib/yoke/backends/" + run.backend + ".so";
   if (!std::ifstream(path)) GTEST_SKIP() << path << " is not built";
   const Playground place;
   Args plain = run.args, checked = run.args;
@@ -88,14 +97,13 @@ TEST_P(ValidateOn, FindsNothingAndChangesNoBit) {
   EXPECT_GE(rows.size(), 3u);
   EXPECT_EQ(rows, numbers(place, "checked"));
   // The state is saved under validate, and loaded without it.
-  const SubprocessResult resumed = train(place, run.ranks, [&] {
-    Args args = plain;
-    args.insert(args.end(),
-                {"checkpoint.resume=runs/checked/checkpoints/step-00000003",
-                 "train.steps=4",
-                 "run.dir=runs/more"});
-    return args;
-  }());
+  Args more = run.args;
+  more.insert(more.end(),
+              {std::string("parallel_backend=") + run.backend,
+               "run.dir=runs/more",
+               "train.steps=4",
+               "checkpoint.resume=runs/checked/checkpoints/step-00000003"});
+  const SubprocessResult resumed = train(place, run.ranks, more);
   EXPECT_EQ(resumed.ending.exit_code, 0) << all_text(resumed);
 }
 
@@ -131,6 +139,7 @@ Args on_faulty(const std::string& fault) {
             std::string("validate.inner=") + YOKE_FAULTY,
             "faulty.fault=" + fault};
   if (fault == "changes_degree") args.emplace_back("dp_degree=2");
+  if (fault == "drops_elements") args.emplace_back("model.vocab=3000");
   return args;
 }
 

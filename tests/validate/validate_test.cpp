@@ -275,14 +275,16 @@ struct OpeningHost {
 };
 
 // A run of validate on serial, call by call.
-struct Run {
-  explicit Run(OpeningHost& opening) : host(opening), options(checked(), {{"inner", "serial"}}) {
+struct CheckedRun {
+  explicit CheckedRun(OpeningHost& opening)
+      : host(opening), options(checked(), {{"inner", "serial"}}) {
     plan.extensions = &host.service.header;
     plan.plan.world_size = host.host.world_size;
+    plan.plan.micro_batch = 8;
     EXPECT_EQ(plan.ask(checked(), model.summary(), &err), YOKE_OK) << err.text;
     plan.plan.degree[YOKE_DP_REPLICATE] = host.host.world_size;
   }
-  ~Run() {
+  ~CheckedRun() {
     checked().destroy_model(&wrapped.model);
     checked().destroy(&context);
   }
@@ -324,7 +326,7 @@ struct Run {
   YokeError err = make_error();
 };
 
-void expect_rule(Rule rule, int32_t code, const Run& run) {
+void expect_rule(Rule rule, int32_t code, const CheckedRun& run) {
   EXPECT_NE(code, YOKE_OK);
   EXPECT_THAT(std::string(run.err.text), HasSubstr(id_of(rule) + ", a fault of the host"));
 }
@@ -332,7 +334,7 @@ void expect_rule(Rule rule, int32_t code, const Run& run) {
 TEST(Host, ThatKeepsTheRulesIsAccepted) {
   OpeningHost host;
   {
-    Run run(host);
+    CheckedRun run(host);
     run.start();
     const MockBatch batch({}, 1);
     EXPECT_EQ(run.step(batch.batch(), 1), YOKE_OK) << run.err.text;
@@ -345,14 +347,14 @@ TEST(Host, ThatKeepsTheRulesIsAccepted) {
 
 TEST(Host, ThatPassesAnIncompletePlanIsNamed) {
   OpeningHost host;
-  Run run(host);
+  CheckedRun run(host);
   run.plan.plan.micro_batch = 0;
   expect_rule(Rule::kPlanIsComplete, run.init(), run);
 }
 
 TEST(Host, ThatPassesAWrongBatchIsNamed) {
   OpeningHost host;
-  Run run(host);
+  CheckedRun run(host);
   run.start();
   MockBatch batch({}, 1);
   batch.claim_weight(0);
@@ -361,7 +363,7 @@ TEST(Host, ThatPassesAWrongBatchIsNamed) {
 
 TEST(Host, ThatPassesOtherSequencesIsNamed) {
   OpeningHost host;
-  Run run(host);
+  CheckedRun run(host);
   run.start();
   const MockBatch batch({8, 4, 0, 1, 3}, 1);  // the plan has micro-batches of 8
   ASSERT_EQ(run.plan.plan.micro_batch, 8);
@@ -373,7 +375,7 @@ TEST(Host, ThatCountsStepsWronglyIsNamed) {
                                           std::tuple(1, unsigned{YOKE_STEP_FORWARD_ONLY}, 0.0),
                                           std::tuple(1, 0u, -0.1)}) {
     OpeningHost host;
-    Run run(host);
+    CheckedRun run(host);
     run.start();
     const MockBatch batch({}, 1);
     expect_rule(Rule::kStepNumbers, run.step(batch.batch(), number, lr, flags), run);
@@ -382,10 +384,10 @@ TEST(Host, ThatCountsStepsWronglyIsNamed) {
 
 TEST(Host, ThatCallsTwoFunctionsAtOnceIsNamed) {
   OpeningHost host;
-  Run run(host);
+  CheckedRun run(host);
   run.start();
   struct Visit {
-    Run& run;
+    CheckedRun& run;
     MockBatch batch{{}, 1};
   } visit{run};
   YokeCheckpointArgs args{};
@@ -404,7 +406,7 @@ TEST(Host, ThatGivesRanksOtherArgumentsIsNamed) {
   MockWorld world(2);
   world.run([&](int32_t rank) {
     OpeningHost host(&world, rank, 2);
-    Run run(host);
+    CheckedRun run(host);
     run.plan.plan.micro_batch = 4;
     run.start();
     const MockBatch batch({8, 4, rank, 2, 3}, 1);
@@ -416,7 +418,7 @@ TEST(Host, ThatGivesRanksOtherArgumentsIsNamed) {
 TEST(Host, ThatChangesThePlanIsNamed) {
   OpeningHost host;
   {
-    Run run(host);
+    CheckedRun run(host);
     run.start();
     run.plan.optimizer.beta1 = 0.5;
   }
@@ -426,7 +428,7 @@ TEST(Host, ThatChangesThePlanIsNamed) {
 
 TEST(Host, ThatReportsAGradientTwiceIsNamed) {
   OpeningHost host;
-  Run run(host);
+  CheckedRun run(host);
   static const YokeModel* real;
   real = &run.model.model();
   YokeModel twice = *real;
