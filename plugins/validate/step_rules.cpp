@@ -32,7 +32,7 @@ void StepRules::before(const YokeStepArgs& args) {
   const YokeBatch& batch = *args.batch;
   if (batch.num_micros < 1 || !(batch.token_weight > 0)) {
     monitor_.violated(Rule::kBatchIsWellFormed,
-                      "",
+                      "step",
                       concat("the batch has ", batch.num_micros, " micro-batches and ") +
                           concat(batch.token_weight, " targets"));
   }
@@ -40,12 +40,12 @@ void StepRules::before(const YokeStepArgs& args) {
   const int64_t expected = evaluates(args) ? last_step_ : last_step_ + 1;
   if (args.step != expected) {
     monitor_.violated(Rule::kStepNumbers,
-                      "",
-                      concat("the step has the number ", args.step, ", and the last update ") +
-                          concat(last_step_));
+                      "step",
+                      concat(evaluates(args) ? "an evaluation" : "a step", " has the number ") +
+                          concat(args.step, ", and the last update ", last_step_));
   }
   if (!std::isfinite(args.lr) || args.lr < 0)
-    monitor_.violated(Rule::kStepNumbers, "", concat("lr is ", args.lr));
+    monitor_.violated(Rule::kStepNumbers, "step", concat("lr is ", args.lr));
   monitor_.require_none();
 }
 
@@ -63,7 +63,7 @@ void StepRules::check_micro_batch(const YokeMicroBatch* micro) {
                 concat(", and micro_batch is ", plan_.micro_batch);
     }
   }
-  if (!fault.empty()) monitor_.violated(Rule::kBatchIsWellFormed, "", fault);
+  if (!fault.empty()) monitor_.violated(Rule::kBatchIsWellFormed, "step", fault);
 }
 
 // ---- The result of this rank ----

@@ -28,7 +28,7 @@ std::string quoted(std::string_view text) {
 }  // namespace
 
 Fields& Fields::add(std::string_view key, std::string_view text) {
-  text_ += "," + quoted(key) + ":" + quoted(text);
+  text_ += concat(",", quoted(key), ":", quoted(text));
   return *this;
 }
 
@@ -38,7 +38,7 @@ Fields& Fields::add(std::string_view key, int64_t number) {
 }
 
 Fields& Fields::add(std::string_view key, double number) {
-  text_ += "," + quoted(key) + ":" + (std::isfinite(number) ? concat(number) : "null");
+  text_ += concat(",", quoted(key), ":", std::isfinite(number) ? concat(number) : "null");
   return *this;
 }
 
@@ -88,7 +88,7 @@ void Trace::write(const Call& call, const Fields& fields) {
       .add("in", call.function);
   if (call.step >= 0) line.add("step", call.step);
   line.add("code", int64_t{call.code});
-  const std::string text = "{" + line.text().substr(1) + fields.text() + "}\n";
+  const std::string text = concat("{", line.text().substr(1), fields.text(), "}\n");
   const std::lock_guard lock(mutex_);
   std::fwrite(text.data(), 1, text.size(), file_);
   std::fflush(file_);

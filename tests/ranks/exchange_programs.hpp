@@ -67,7 +67,8 @@ inline int64_t part_size(int from, int to, int round) {
 inline void exchange_parts(const Comm& comm) {
   const int n = comm.size(), rank = comm.rank();
   for (int round = 0; round < 8; ++round) {
-    const int32_t dtype = kExchangedDtypes[static_cast<size_t>(round) % std::size(kExchangedDtypes)];
+    const int32_t dtype =
+        kExchangedDtypes[static_cast<size_t>(round) % std::size(kExchangedDtypes)];
     std::vector<int64_t> out_counts, in_counts;
     std::vector<char> in, expected;
     int64_t in_total = 0, out_total = 0;
@@ -102,7 +103,8 @@ inline void exchange_equal_parts(const Comm& comm) {
     }
   }
   const int64_t count = 2 * n;
-  comm.all_to_all({out.data(), count, YOKE_F64}, nullptr, ConstSpan(in.data(), count, YOKE_F64), nullptr)
+  comm.all_to_all(
+          {out.data(), count, YOKE_F64}, nullptr, ConstSpan(in.data(), count, YOKE_F64), nullptr)
       .wait();
   EXPECT_EQ(out, expected);
   double own = rank, before = -1;
@@ -148,8 +150,10 @@ inline void refuse_wrong_exchanges(World& world) {
           [&] { comm.send(strided, next)->wait(); });
   refused("recv: the tensor is not compact row-major; copy it first",
           [&] { comm.recv(strided, next)->wait(); });
-  const auto exchange = [&](const at::Tensor& out, std::vector<int64_t> out_counts,
-                            const at::Tensor& in, std::vector<int64_t> in_counts) {
+  const auto exchange = [&](const at::Tensor& out,
+                            std::vector<int64_t> out_counts,
+                            const at::Tensor& in,
+                            std::vector<int64_t> in_counts) {
     return [=, &comm] { comm.all_to_all(out, out_counts, in, in_counts)->wait(); };
   };
   std::vector<int64_t> counts(static_cast<size_t>(n), 0), negative = counts, missing = counts;

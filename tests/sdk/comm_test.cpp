@@ -59,10 +59,14 @@ TEST(Comm, OfOneRankSendsPartsToItself) {
     }
     return int32_t{YOKE_OK};
   };
-  EXPECT_EQ(code_of([&] { comm.shift({shifted.data(), 1, YOKE_F64}, from).wait(); }),
+  EXPECT_EQ(code_of([&] {
+              comm.shift({shifted.data(), 1, YOKE_F64}, from).wait();
+            }),
             YOKE_INVALID_ARGUMENT);
   EXPECT_EQ(code_of([&] { comm.send(from, 0).wait(); }), YOKE_FAILED_PRECONDITION);
-  EXPECT_EQ(code_of([&] { comm.recv({parts.data(), 2, YOKE_F64}, 0).wait(); }),
+  EXPECT_EQ(code_of([&] {
+              comm.recv({parts.data(), 2, YOKE_F64}, 0).wait();
+            }),
             YOKE_FAILED_PRECONDITION);
 }
 
@@ -71,7 +75,9 @@ TEST(Comm, OfAnOldHostRefusesMessages) {
   static YokeCollectives table{};
   table.header = YOKE_HEADER(YokeCollectives, YOKE_ID_COLLECTIVES);
   table.header.struct_size = offsetof(YokeCollectives, send);
-  table.comm = [](void*, uint32_t, const char*, YokeComm**, YokeError*) { return int32_t{YOKE_OK}; };
+  table.comm = [](void*, uint32_t, const char*, YokeComm**, YokeError*) {
+    return int32_t{YOKE_OK};
+  };
   table.size = [](const YokeComm*) { return int32_t{2}; };
   table.rank = [](const YokeComm*) { return int32_t{0}; };
   YokeHost host{};

@@ -234,7 +234,7 @@ static int32_t run_micros(YokeWrapped* w, const YokeStepArgs* args, double* sums
     if (!train) end_flight(w, &w->flights[m]);
   }
   for (m = 0; m < w->num_flights && train; ++m) {
-    YOKE_TRY(run_backward(w, &w->flights[m], args, err));
+    YOKE_TRY(run_backward(w, &w->flights[m], err));
     end_flight(w, &w->flights[m]);
   }
   return YOKE_OK;
@@ -250,6 +250,7 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
   YOKE_REQUIRE(args, YOKE_ID_STEP_ARGS);
   YOKE_REQUIRE(args->batch, YOKE_ID_BATCH);
   YOKE_REQUIRE(out, YOKE_ID_STEP_RESULT);
+  w->loss_grad = 1 / args->batch->token_weight;
   w->num_flights = args->batch->num_micros;
   w->flights = calloc(w->num_flights, sizeof *w->flights);
   if (w->flights == NULL) return yoke_fail(err, YOKE_RESOURCE_EXHAUSTED, "out of memory");

@@ -30,6 +30,7 @@ struct YokeWrapped {
   uint64_t num_flights;
   void* tied; /* gradients of the parameters that several stages hold, one after the other */
   int64_t num_tied;
+  double loss_grad; /* gradient of the sum of losses, in this step */
 };
 
 /* ---- Messages ---- */
@@ -132,7 +133,6 @@ static int32_t add_gradient(void* ctx, int64_t param, const YokeTensor* grad, Yo
 static int32_t run_block_backward(YokeWrapped* w,
                                   Flight* flight,
                                   uint64_t b,
-                                  const YokeStepArgs* step,
                                   const YokeTensor* grad_out,
                                   YokeManagedTensor** grad_in,
                                   YokeError* err) {
@@ -140,7 +140,7 @@ static int32_t run_block_backward(YokeWrapped* w,
   args.block = w->part.first_block + b;
   args.saved = flight->blocks[b].saved;
   args.grad_out = grad_out;
-  args.loss_grad = 1 / step->batch->token_weight;
+  args.loss_grad = w->loss_grad;
   args.on_grad_ready = add_gradient;
   args.on_grad_ctx = w;
   YOKE_TRY(yoke_check_cancel(w->context->args.host, err));
@@ -150,10 +150,7 @@ static int32_t run_block_backward(YokeWrapped* w,
 
 /* Runs the blocks of this stage backward. The gradient of the output comes from the next rank, and
  * has the shape of the output. */
-static int32_t run_backward(YokeWrapped* w,
-                            Flight* flight,
-                            const YokeStepArgs* step,
-                            YokeError* err) {
+static int32_t run_backward(YokeWrapped* w, Flight* flight, YokeError* err) {
   const YokeRanks* r = &w->context->ranks;
   YokeManagedTensor *grad_in = NULL, *grad_of_output = NULL;
   YokeTensor grad;
@@ -175,7 +172,7 @@ static int32_t run_backward(YokeWrapped* w,
                                  : received != NULL && b + 1 == w->part.num_blocks ? &grad
                                                                                    : NULL;
     grad_in = NULL;
-    code = run_block_backward(w, flight, b, step, grad_out, &grad_in, err);
+    code = run_block_backward(w, flight, b, grad_out, &grad_in, err);
     yoke_release(&grad_of_output);
     grad_of_output = grad_in;
   }

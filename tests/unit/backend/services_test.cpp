@@ -143,9 +143,10 @@ TEST(HostServices, RefuseWrongMessagesAndParts) {
   refused(c.all_to_all(comm, &o, six, &t, five, &work, &f.err),
           "all_to_all: in: the parts have 5 elements, the tensor 6");
   t.strides = strides;
-  refused(c.send(comm, &t, 0, &work, &f.err),
-          "send: in: the tensor is not compact row-major; copy it first, or pass strides = NULL for "
-          "compact memory");
+  refused(
+      c.send(comm, &t, 0, &work, &f.err),
+      "send: in: the tensor is not compact row-major; copy it first, or pass strides = NULL for "
+      "compact memory");
   t.strides = nullptr;
   ASSERT_EQ(c.all_to_all(comm, &o, six, &t, six, &work, &f.err), YOKE_OK) << f.err.text;
   ASSERT_EQ(c.wait(work, &f.err), YOKE_OK) << f.err.text;
