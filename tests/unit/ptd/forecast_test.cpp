@@ -124,7 +124,8 @@ TEST(Forecast, KnowsGathersInFp8) {
       SCOPED_TRACE(concat("pp ", pp, " dtype ") + c10::toString(dtype));
       job.options["fp8_gather"] = "true";
       expect_as_wrapped(job);
-      const auto& actions = forecast_of(job).ranks[0].actions;
+      const StepForecast forecast = forecast_of(job);
+      const std::vector<ForecastAction>& actions = forecast.ranks[0].actions;
       EXPECT_EQ(std::count_if(actions.begin(),
                               actions.end(),
                               [](const ForecastAction& a) { return a.name == "ReduceScales"; }),
