@@ -56,7 +56,7 @@ at::Tensor scale_of(const at::Tensor& amax, at::ScalarType type) {
 
 at::Tensor cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type) {
   const double limit = largest(type);
-  return x.to(at::kFloat).mul(scale).clamp(-limit, limit).to(type);
+  return x.to(at::kFloat).mul(scale).clamp_(-limit, limit).to(type);
 }
 
 at::Tensor rounded(const at::Tensor& matrix, const Rounding& rounding) {
@@ -64,7 +64,7 @@ at::Tensor rounded(const at::Tensor& matrix, const Rounding& rounding) {
   const at::ScalarType wide = matrix.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   if (matrix.numel() == 0) return matrix.to(wide);  // it has no largest element
   const at::Tensor scale = scale_of(amax_of(matrix, rounding.scaling), rounding.type);
-  return cast(matrix, scale, rounding.type).to(wide).div(scale.to(wide));
+  return cast(matrix, scale, rounding.type).to(wide).div_(scale.to(wide));
 }
 
 }  // namespace yoke::ops::fp8
