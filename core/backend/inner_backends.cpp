@@ -75,4 +75,13 @@ uint32_t traits_of(const LoadedBackend& backend, const InnerBackends& inner) {
   return traits;
 }
 
+std::vector<StateKind> state_kinds_of(const LoadedBackend& backend, const InnerBackends& inner) {
+  std::vector<StateKind> kinds = state_kinds(backend.description());
+  for (const InnerBackends::Inner* opened : inner.opened()) {
+    for (StateKind& kind : state_kinds(opened->backend.description()))
+      kinds.push_back(std::move(kind));
+  }
+  return kinds;
+}
+
 }  // namespace yoke

@@ -70,14 +70,13 @@ StateContents contents_of(const Job& job, const YokeModelSummary& summary) {
     const YokeParameter& p = *summary.params[i];
     if (p.trainable != 0) contents.trainable.emplace(view(p.name));
   }
-  const YokeDescription& description = job.backend.description();
-  if ((description.traits & YOKE_OWN_UPDATE) == 0) {
+  if ((traits_of(job.backend, *job.inner) & YOKE_OWN_UPDATE) == 0) {
     const YokeOptimizer& optimizer = *job.plan->plan().optimizer;
     if (optimizer.kind == YOKE_ADAMW) contents.moments = {"exp_avg", "exp_avg_sq"};
     if (optimizer.kind == YOKE_SGD && optimizer.momentum != 0) contents.moments = {"momentum"};
   }
   // A backend that declares no kind of its own may have been built before it could.
-  const std::vector<StateKind> kinds = state_kinds(description);
+  const std::vector<StateKind> kinds = state_kinds_of(job.backend, *job.inner);
   if (!kinds.empty()) contents.own_kinds.emplace();
   for (const StateKind& kind : kinds) contents.own_kinds->insert(kind.name);
   return contents;
@@ -118,7 +117,7 @@ SaveGroup Checkpointing::group() {
 // then missing, and it starts that state anew.
 void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
   std::set<std::string> per_rank, restarted;
-  for (const StateKind& kind : state_kinds(job_.backend.description()))
+  for (const StateKind& kind : state_kinds_of(job_.backend, *job_.inner))
     if (kind.per_rank) per_rank.insert(kind.name);
   const PieceVisitor read = [&](const YokePiece& piece) {
     const std::string name(view(piece.name)), kind(view(piece.kind));

@@ -211,7 +211,7 @@ static inline void yoke_release(YokeManagedTensor** t) {
 /* ---- Communication ----
  *
  * Only the sum has a function here, because a backend of replicas needs nothing else. Call the
- * other operations of YokeCollectives through YokeRanks.service, as sdk/examples/pipeline.c does;
+ * other operations of YokeCollectives through YokeRanks.service, as sdk/examples/pipeline does;
  * those since version 1.1 only if YOKE_HAS reports them. */
 
 /* A set of ranks for collectives. comm is NULL in a world of one rank; operations then do nothing.

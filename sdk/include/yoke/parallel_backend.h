@@ -225,7 +225,7 @@ typedef struct YokeTensor {
 typedef struct YokeManagedTensor {
   uint32_t dlpack_major; /* always 1; with any other value only deleter may be used */
   uint32_t dlpack_minor;
-  void* manager_ctx;                               /* for the deleter alone */
+  void* manager_ctx;                               /* data of the deleter */
   void (*deleter)(struct YokeManagedTensor* self); /* may be NULL; may run on any thread */
   uint64_t flags;                                  /* flags of DLPack */
   YokeTensor tensor;

@@ -34,6 +34,7 @@
 
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace torch::nn {
 class Module;
@@ -195,8 +196,10 @@ inline at::ScalarType scalar_type(int32_t dtype) {
     case YOKE_U8:
       return at::kByte;
     default:
-      throw Error(YOKE_INVALID_ARGUMENT,
-                  "dtype " + std::to_string(dtype) + " is not one of YOKE_F64 ... YOKE_U8");
+      throw Error(
+          YOKE_INVALID_ARGUMENT,
+          concat("the dtype number ", dtype, " is unknown; allowed: those of fp64, fp32, ") +
+              "bf16, fp16, int64, int32 and uint8 (YOKE_F64 to YOKE_U8)");
   }
 }
 
