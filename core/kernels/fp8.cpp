@@ -59,11 +59,19 @@ at::Tensor cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType typ
   return x.to(at::kFloat).mul(scale).clamp_(-limit, limit).to(type);
 }
 
+at::ScalarType product_type(at::ScalarType type) {
+  return type == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor scale_for(const at::Tensor& matrix, const Rounding& rounding) {
+  return scale_of(amax_of(matrix, rounding.scaling), rounding.type);
+}
+
 at::Tensor rounded(const at::Tensor& matrix, const Rounding& rounding) {
   if (rounding.scaling == Scaling::kNone) return matrix;
-  const at::ScalarType wide = matrix.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::ScalarType wide = product_type(matrix.scalar_type());
   if (matrix.numel() == 0) return matrix.to(wide);  // it has no largest element
-  const at::Tensor scale = scale_of(amax_of(matrix, rounding.scaling), rounding.type);
+  const at::Tensor scale = scale_for(matrix, rounding);
   return cast(matrix, scale, rounding.type).to(wide).div_(scale.to(wide));
 }
 

@@ -42,6 +42,11 @@ at::Tensor scale_of(const at::Tensor& amax, at::ScalarType type);
 // Returns x * scale in `type`, clamped to the range of the type; LibTorch 2.11's own cast makes NaN
 // or infinity of numbers beyond it.
 at::Tensor cast(const at::Tensor& x, const at::Tensor& scale, at::ScalarType type);
+// Returns the type in which products of matrices of a type are emulated.
+at::ScalarType product_type(at::ScalarType type);
+// Returns the scale of a matrix that is rounded, in fp32: one element, or one for each row or
+// column.
+at::Tensor scale_for(const at::Tensor& matrix, const Rounding& rounding);
 // Returns the numbers that a rounded operand represents, in the type of the product. All elements
 // that share a scale with NaN or infinity become NaN.
 at::Tensor rounded(const at::Tensor& matrix, const Rounding& rounding);

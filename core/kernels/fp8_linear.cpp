@@ -1,7 +1,8 @@
-// Linear layers with fp8 products, as one autograd node. It keeps x and the weights as they are and
-// rounds them again in the backward, where most recipes scale them along another dim and a device
-// needs them transposed. What several products use is rounded once: x for all weights, and dy for
-// both gradients if the recipe rounds it alike.
+// Linear layers with fp8 products, as one autograd node. If x has one scale in all products, the node
+// keeps the rounded numbers, 1 byte for each element. Otherwise it keeps x as it is, and the weights
+// in any case, and rounds them again in the backward, where most recipes scale them along another
+// dim and a device needs them transposed. What several products use is rounded once: x for all
+// weights, and dy for both gradients if the recipe rounds it alike.
 //
 // Weights are rounded at every use. Rounding them once per step was rejected for now: it would keep
 // a second copy of parameters that a sharded backend frees after each use.
@@ -20,19 +21,29 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// The transpose of a matrix, which is rounded when it is first used.
-class Transposed {
+// Returns whether all products with x round it with the same scale.
+bool packs(const Recipe& recipe) {
+  return recipe.x.scaling == Scaling::kTensor && recipe.x == recipe.x_for_dw;
+}
+
+// The transpose of x, which is made when it is first used.
+class TransposedX {
  public:
-  Transposed(at::Tensor matrix, const Rounding& rounding)
-      : matrix_(std::move(matrix)), rounding_(rounding) {}
+  // kept: the two tensors that the forward has kept of x [tokens, k].
+  TransposedX(variable_list kept, int64_t k, at::ScalarType type, const Recipe& recipe)
+      : kept_(std::move(kept)), k_(k), type_(type), recipe_(recipe) {}
   const Factor& get() {
-    if (!factor_.numbers.defined()) factor_ = factors(matrix_, nullptr, &rounding_).transposed;
+    if (!factor_.numbers.defined())
+      factor_ = kept_[1].defined() ? transposed({kept_[0], kept_[1]}, k_, type_)
+                                   : factors(kept_[0], nullptr, &recipe_.x_for_dw).transposed;
     return factor_;
   }
 
  private:
-  at::Tensor matrix_;
-  const Rounding& rounding_;
+  variable_list kept_;
+  int64_t k_;
+  at::ScalarType type_;
+  const Recipe& recipe_;
   Factor factor_;
 };
 
@@ -49,12 +60,21 @@ struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
                                at::TensorList weights,
                                int64_t product_name) {
     const Recipe& recipe = recipe_of(static_cast<Product>(product_name));
-    const Factor x = factors(rows, &recipe.x, nullptr).as_is;
-    variable_list saved{rows}, out;
+    const at::ScalarType type = rows.scalar_type();
+    variable_list saved, out;
+    Factor x;
+    if (packs(recipe) && rows.numel() > 0) {  // an empty matrix has no largest element
+      const Packed packed = pack(rows, recipe.x);
+      x = as_is(packed, type);
+      saved = {packed.numbers, packed.unscale};
+    } else {
+      x = factors(rows, &recipe.x, nullptr).as_is;
+      saved = {rows, {}};
+    }
     for (const at::Tensor& weight : weights) {
       saved.push_back(weight);
       const Factor w = factors(weight, &recipe.weight, nullptr).as_is;
-      out.push_back(product(x, w, rows.scalar_type(), /*fast=*/true));
+      out.push_back(product(x, w, type, /*fast=*/true));
     }
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["product"] = product_name;
@@ -63,14 +83,14 @@ struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
 
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor& rows = saved[0];
-    const at::ScalarType type = rows.scalar_type();
+    const at::ScalarType type = dy[0].scalar_type();
     const Recipe& recipe = recipe_of(static_cast<Product>(ctx->saved_data["product"].toInt()));
-    const auto x = std::make_shared<Transposed>(rows, recipe.x_for_dw);
-    variable_list grads(saved.size() + 1);  // the last one is that of the recipe
+    const auto x = std::make_shared<TransposedX>(
+        variable_list(saved.begin(), saved.begin() + 2), saved[2].size(1), type, recipe);
+    variable_list grads(dy.size() + 2);  // those of x, of the weights and of the recipe
     at::Tensor sum;
     for (size_t i = 0; i < dy.size(); ++i) {
-      const at::Tensor& weight = saved[i + 1];
+      const at::Tensor& weight = saved[i + 2];
       const bool wants_dx = ctx->needs_input_grad(0), wants_dw = ctx->needs_input_grad(i + 1);
       const Factors d =
           factors(dy[i], wants_dx ? &recipe.dy : nullptr, wants_dw ? &recipe.dy_for_dw : nullptr);

@@ -12,9 +12,13 @@ namespace {
 
 constexpr int64_t kMultiple = 16;  // products on a device sum over a multiple of this
 
-// Distributed tensors, which have no storage, are emulated.
+// Returns whether a device multiplies matrices of this type. Distributed tensors, which have no
+// storage, are emulated.
+bool is_on_device(const at::Tensor& matrix, at::ScalarType type) {
+  return matrix.is_cuda() && matrix.has_storage() && type == at::kBFloat16;
+}
 bool is_on_device(const at::Tensor& matrix) {
-  return matrix.is_cuda() && matrix.has_storage() && matrix.scalar_type() == at::kBFloat16;
+  return is_on_device(matrix, matrix.scalar_type());
 }
 
 bool rounds(const Rounding* rounding) {
@@ -59,11 +63,39 @@ Factors on_device(const at::Tensor& given, const Rounding* as_is, const Rounding
   return out;
 }
 
+// Returns the numbers that a packed matrix represents. Every type that was packed has them exactly.
+at::Tensor unpacked(const Packed& packed, at::ScalarType type) {
+  return packed.numbers.to(type).mul_(packed.unscale.to(type));
+}
+
 }  // namespace
 
 Factors factors(const at::Tensor& matrix, const Rounding* as_is, const Rounding* transposed) {
   const bool native = is_on_device(matrix) && (rounds(as_is) || rounds(transposed));
   return native ? on_device(matrix, as_is, transposed) : emulated(matrix, as_is, transposed);
+}
+
+Packed pack(const at::Tensor& matrix, const Rounding& rounding) {
+  if (is_on_device(matrix)) {
+    const Factor factor = on_device(matrix, &rounding, nullptr).as_is;
+    return {factor.numbers, factor.unscale};
+  }
+  const at::Tensor scale = scale_for(matrix, rounding);
+  return {cast(matrix, scale, rounding.type), scale.reciprocal()};
+}
+
+Factor as_is(const Packed& packed, at::ScalarType type) {
+  if (is_on_device(packed.numbers, type)) return {packed.numbers, packed.unscale};
+  return {unpacked(packed, product_type(type)), {}};
+}
+
+// A device packs in the layout of products along the rows. For those along the columns the matrix
+// is rounded again, to the same numbers.
+Factor transposed(const Packed& packed, int64_t k, at::ScalarType type) {
+  if (!is_on_device(packed.numbers, type)) return {unpacked(packed, product_type(type)).t(), {}};
+  const Rounding rounding{Scaling::kTensor, packed.numbers.scalar_type()};
+  const at::Tensor matrix = unpacked(packed, type).narrow(1, 0, k);
+  return on_device(matrix, nullptr, &rounding).transposed;
 }
 
 at::Tensor product(const Factor& a, const Factor& b, at::ScalarType type, bool fast) {

@@ -28,6 +28,18 @@ struct Factors {
 // Rounds a matrix. NULL: there are no products along the rows, or along the columns.
 Factors factors(const at::Tensor& matrix, const Rounding* as_is, const Rounding* transposed);
 
+// A matrix that is rounded with one scale, in 1 byte for each element.
+struct Packed {
+  at::Tensor numbers;  // fp8; on a device as in Factor, else [n, k]
+  at::Tensor unscale;  // fp32, one element
+};
+
+// Rounds a matrix with one scale.
+Packed pack(const at::Tensor& matrix, const Rounding& rounding);
+// Return what factors() returns for the matrix [n, k] of this type that was packed.
+Factor as_is(const Packed& packed, at::ScalarType type);
+Factor transposed(const Packed& packed, int64_t k, at::ScalarType type);
+
 // Returns a b^T in `type`. Both factors are fp8, or neither is. fast: a device may add with less
 // precision than that of fp32.
 at::Tensor product(const Factor& a, const Factor& b, at::ScalarType type, bool fast);

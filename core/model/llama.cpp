@@ -10,9 +10,12 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "core/model/llama_costs.hpp"
 #include "core/model/modules.hpp"
 #include "core/model/rope.hpp"
+#include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -149,6 +152,39 @@ TpHint tp_hint(const std::string& name, const ModelDims& d) {
   throw Error(YOKE_INTERNAL, concat("no tensor-parallel hint for '", name, "'"));
 }
 
+// Adds to a block's costs how the inputs of products change with the recipe tensorwise, which keeps
+// them as fp8 numbers. users: the matrices that are multiplied by the same input. otherwise_kept: an
+// operator other than products keeps the input, too.
+void count_input(const std::vector<std::shared_ptr<Linear>>& users,
+                 bool otherwise_kept,
+                 const FamilyArgs& args,
+                 BlockCosts& costs) {
+  const auto packs = [](const auto& linear) {
+    return linear->product == ops::Product::kTensorwise;
+  };
+  const int64_t elements = args.seq_len * users[0]->weight.size(1);
+  if (std::any_of(users.begin(), users.end(), packs)) costs.activation_bytes += elements;
+  if (std::all_of(users.begin(), users.end(), packs) && !otherwise_kept)
+    costs.activation_bytes -= elements * item_size(args.param_dtype);
+}
+
+void count_inputs(BlockList& list, const FamilyArgs& args) {
+  for (size_t b = 0; b < list.blocks.size(); ++b) {
+    BlockCosts& costs = list.costs[b];
+    for (const auto& module : list.blocks[b].module->modules()) {
+      if (const auto* a = dynamic_cast<const Attention*>(module.get())) {
+        count_input({a->q_proj, a->k_proj, a->v_proj}, false, args, costs);
+        count_input({a->o_proj}, true, args, costs);
+      } else if (const auto* f = dynamic_cast<const FeedForward*>(module.get())) {
+        count_input({f->gate_proj, f->up_proj}, false, args, costs);
+        count_input({f->down_proj}, false, args, costs);
+      } else if (const auto* head = dynamic_cast<const Head*>(module.get())) {
+        count_input({head->lm_head}, false, args, costs);
+      }
+    }
+  }
+}
+
 BlockList make_blocks(const ModelConfig& model,
                       const PrecisionConfig& precision,
                       const FamilyArgs& args) {
@@ -187,6 +223,7 @@ BlockList make_blocks(const ModelConfig& model,
       std::make_shared<Head<RmsNorm>>(std::array{"model", "norm"}, d, dtype, embedding->weight);
   add_head(list, head, args.seq_len);
   choose_products(list, precision);
+  count_inputs(list, args);
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
   list.tp = [d](const std::string& name) { return tp_hint(name, d); };
   if (!model.from.empty()) open_stored(list, model.from, "model.embed_tokens.weight", d.tied);

@@ -88,6 +88,7 @@ struct Shape {
   int32_t dtype = YOKE_F32;
   bool tied = true;
   int64_t sequences = 3, seq_len = 64;
+  PrecisionConfig precision{};
 };
 
 // Returns the config.json of a model other than "llama"; "" for that.
@@ -130,7 +131,7 @@ ModelConfig config_of(const Shape& shape) {
 class SmallLlama {
  public:
   explicit SmallLlama(const Shape& shape)
-      : host_(builtin_family(config_of(shape))
+      : host_(builtin_family(config_of(shape), shape.precision)
                   .make_blocks({.options = {},
                                 .param_dtype = shape.dtype,
                                 .seq_len = shape.seq_len,
@@ -204,6 +205,29 @@ TEST_P(LlamaCosts, ABlockKeepsTheBytesThatItReports) {
         shape.sequences * (run.listed.activation_bytes + run.listed.carry_bytes));
     EXPECT_NEAR(static_cast<double>(live.now()), expected, 0.02 * expected + 64);
   });
+}
+
+// With one scale for a whole input, products keep its fp8 numbers. A matrix that is skipped keeps the
+// input as it is beside them.
+TEST(LlamaFp8Costs, ABlockKeepsTheBytesThatItReports) {
+  for (const char* recipe : {"tensorwise", "rowwise", "rowwise_gw_hp"}) {
+    for (const char* skipped : {"lm_head", "q_proj", "layers.1.mlp.down_proj"}) {
+      for (const char* blocks : {"layer", "half"}) {
+        Shape shape{.blocks = blocks, .dtype = YOKE_BF16};
+        shape.precision.product = "fp8";
+        shape.precision.fp8_recipe = recipe;
+        shape.precision.fp8_skip = {"lm_head", skipped};
+        SCOPED_TRACE(concat(recipe, " without ", skipped, " in blocks ", blocks));
+        for_each_block(shape, [&](const BlockRun& run) {
+          const LiveBytes live;
+          const at::Tensor output = run.forward();
+          const auto expected = static_cast<double>(
+              shape.sequences * (run.listed.activation_bytes + run.listed.carry_bytes));
+          EXPECT_NEAR(static_cast<double>(live.now()), expected, 0.005 * expected + 64);
+        });
+      }
+    }
+  }
 }
 
 // The sequence is so long that LibTorch computes the attention.
