@@ -143,6 +143,19 @@ struct WatchedCollectives::Slots {
       return real(c).recv(r, out, from, w, err);
     });
   }
+  static int32_t all_to_all(YokeComm* c,
+                            const YokeTensor* out,
+                            const int64_t* out_counts,
+                            const YokeTensor* in,
+                            const int64_t* in_counts,
+                            YokeWork** work,
+                            YokeError* err) {
+    const Operation o{
+        .name = "all_to_all", .comm = nullptr, .out = out, .in = in, .kind = Operation::kParts};
+    return run(c, o, work, err, [&](YokeComm* r, YokeWork** w) {
+      return real(c).all_to_all(r, out, out_counts, in, in_counts, w, err);
+    });
+  }
   static int32_t wait(YokeWork* work, YokeError* err) {
     if (work == nullptr) return fill(err, YOKE_INVALID_ARGUMENT, "wait: work is NULL");
     auto* mine = reinterpret_cast<Work*>(work);
@@ -168,19 +181,7 @@ WatchedCollectives::WatchedCollectives(const YokeHost& host,
   table_.native = Slots::native;
   table_.send = Slots::send;
   table_.recv = Slots::recv;
-  table_.all_to_all = [](YokeComm* c,
-                         const YokeTensor* out,
-                         const int64_t* out_counts,
-                         const YokeTensor* in,
-                         const int64_t* in_counts,
-                         YokeWork** work,
-                         YokeError* err) {
-    const Operation o{
-        .name = "all_to_all", .comm = nullptr, .out = out, .in = in, .kind = Operation::kParts};
-    return Slots::run(c, o, work, err, [&](YokeComm* r, YokeWork** w) {
-      return Slots::real(c).all_to_all(r, out, out_counts, in, in_counts, w, err);
-    });
-  };
+  table_.all_to_all = Slots::all_to_all;
 }
 
 WatchedCollectives::~WatchedCollectives() = default;

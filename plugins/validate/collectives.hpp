@@ -33,7 +33,7 @@ class WatchedCollectives {
     uint32_t axes = 0;  // the ranks of the communicator differ on these only
     std::string purpose;
     int64_t count = 0;
-    uint64_t hash = 0;  // of all operations in their order
+    uint64_t hash = 0;  // hash of all operations in their order
   };
   // Returns the operations since the last call, for each communicator in the order in which they
   // were made. That order is the same on every rank.

@@ -80,7 +80,7 @@ void pair_copies(const std::string& tensor,
                  const Pieces& others,
                  int64_t size,
                  std::vector<Copies>* result) {
-  std::map<int64_t, Pieces> left;  // by the number of the replica
+  std::map<int64_t, Pieces> left;  // copies by the number of the replica
   for (const auto& [holder, copy] : others) {
     Copies pair{tensor, {}, {holder}};
     int64_t covered = 0;

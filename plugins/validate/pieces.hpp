@@ -42,7 +42,7 @@ std::string piece_fault(const YokePiece& piece, const Expected& expected, int32_
 // A tensor of the state: its pieces with replica 0, and the copies.
 struct Holder {
   int32_t rank;
-  size_t index;  // of the piece on that rank
+  size_t index;  // index of the piece on that rank
 };
 // Two sets of pieces that have the same elements, and so the same sum of hashes.
 struct Copies {

@@ -17,7 +17,7 @@ namespace yoke::validate {
 // What a model needs of its context, which outlives it.
 struct Rank {
   const ParallelBackend& table;
-  const YokeDescription& description;  // of the inner backend
+  const YokeDescription& description;  // description of the inner backend
   const YokePlan& plan;
   Monitor& monitor;
   WatchedHost& host;

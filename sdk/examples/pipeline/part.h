@@ -11,8 +11,8 @@ typedef struct Part {
   YokeModel model;        /* the part; it has no blocks to run */
   YokeModelSummary summary;
   const YokeParameter** params; /* those of the part */
-  int64_t* whole_index;         /* by the index in the part */
-  int64_t* part_index;          /* by the index in the model; -1 = only other stages hold it */
+  int64_t* whole_index;         /* index in the model, by that in the part */
+  int64_t* part_index;          /* the reverse; -1 = only other stages hold it */
   /* The first and the last stage that hold a parameter, by the index in the model. A tied
    * parameter may be on several. */
   int32_t *first_stage, *last_stage;
