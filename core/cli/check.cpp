@@ -18,6 +18,8 @@
 #include "core/cli/worker_program.hpp"
 #include "core/compare/case_process.hpp"
 #include "core/conformance/check_report.hpp"
+#include "core/conformance/optimisation.hpp"
+#include "core/conformance/root_causes.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
@@ -84,6 +86,11 @@ int show_list(const CheckRequest& request) {
   return kExitOk;
 }
 
+std::string note_of(const CheckOutcome& outcome) {
+  if (outcome.status != CheckOutcome::kFailed) return outcome.text;
+  return outcome.follows.empty() ? "" : "follows from " + outcome.follows;
+}
+
 std::string outcomes_table(const std::vector<CheckOutcome>& outcomes) {
   Table table({"check", "", "seconds", "holds", ""});
   for (const CheckOutcome& o : outcomes) {
@@ -91,26 +98,38 @@ std::string outcomes_table(const std::vector<CheckOutcome>& outcomes) {
                o.status == CheckOutcome::kPassed ? "ok" : status_name(o),
                o.seconds > 0 ? string_printf("%.1f", o.seconds) : "",
                o.check->title,
-               o.status == CheckOutcome::kFailed ? "" : o.text});
+               note_of(o)});
   }
   return table.text();
 }
 
+// Describes the failures that do not follow from others.
 std::string failures_text(const std::vector<CheckOutcome>& outcomes) {
+  constexpr size_t kFrames = 8;
   std::string text;
   for (const CheckOutcome& o : outcomes) {
-    if (o.status != CheckOutcome::kFailed) continue;
-    text += concat("\n",
-                   o.check->id,
-                   " failed: ",
-                   o.text,
-                   "\n  at fault  ",
-                   conformance::fault_name(o.check->fault),
-                   "\n  fix       ",
-                   o.check->fix,
-                   "\n");
+    if (o.status != CheckOutcome::kFailed || !o.follows.empty()) continue;
+    text += concat("\n", o.check->id, " failed: ", o.text, "\n");
+    for (size_t i = 0; i < std::min(kFrames, o.backtrace.size()); ++i)
+      text += concat(i == 0 ? "  backtrace " : "            ", o.backtrace[i], "\n");
+    text += concat("  at fault  ", conformance::fault_name(o.check->fault), "\n");
+    text += concat("  fix       ", o.advice(), "\n");
+    const std::string followers = followers_text(outcomes, o.check->id);
+    const char* follow = followers.find(',') == std::string::npos ? " follows" : " follow";
+    if (!followers.empty()) text += concat("  ", followers, follow, " from ", o.check->id, "\n");
   }
   return text;
+}
+
+// Returns a note if the library, a sound ELF file, was built without optimisation.
+std::string optimisation_note(const std::vector<CheckOutcome>& outcomes, const std::string& path) {
+  const bool loaded = std::none_of(outcomes.begin(), outcomes.end(), [](const CheckOutcome& o) {
+    return o.status == CheckOutcome::kNotRun && !o.follows.empty();
+  });
+  if (!loaded || !looks_unoptimised(path)) return "";
+  return "\nit is built without optimisation, so it will be slow: pass -DCMAKE_BUILD_TYPE=Release "
+         "to "
+         "cmake, or -O2 to the compiler\n";
 }
 
 std::string summary_text(const std::string& path,
@@ -121,6 +140,9 @@ std::string summary_text(const std::string& path,
         outcomes.begin(), outcomes.end(), [&](const auto& o) { return o.status == status; });
   };
   const auto not_run = count(CheckOutcome::kNotRun);
+  const auto follow = std::count_if(outcomes.begin(), outcomes.end(), [](const auto& o) {
+    return o.status == CheckOutcome::kFailed && !o.follows.empty();
+  });
   return concat("\n",
                 path,
                 ": ",
@@ -128,6 +150,7 @@ std::string summary_text(const std::string& path,
                 " passed, ",
                 count(CheckOutcome::kFailed),
                 " failed",
+                follow == 0 ? "" : concat(" (", follow, " of them follow from others)"),
                 not_run == 0 ? "" : concat(", ", not_run, " not run"),
                 string_printf(" in %.1f s\n", seconds));
 }
@@ -144,9 +167,7 @@ CLI::App* add_check_command(CLI::App& backends, CheckRequest& request) {
   CLI::App* app = backends.add_subcommand("check", "run the conformance checks on a backend");
   app->add_option("PATH", request.backend, "name of a backend, or path of its .so file");
   app->add_flag("--deep", request.deep, "also run the checks that take seconds");
-  app->add_option("--nproc",
-                  request.nproc,
-                  "largest number of ranks in a check; ranks are threads of one process")
+  app->add_option("--nproc", request.nproc, "largest number of ranks in a check")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   app->add_option("--timeout", request.timeout, "time limit of one check in seconds")
@@ -196,16 +217,15 @@ int check_backend(const CheckRequest& request) {
   }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::fputs((outcomes_table(outcomes) + failures_text(outcomes) +
-              summary_text(run.path, outcomes, seconds))
-                 .c_str(),
-             stdout);
+  const std::string unused = request.only.empty() ? unused_axes(outcomes, run.nproc) : "";
+  const std::string text = outcomes_table(outcomes) + failures_text(outcomes) +
+                           (unused.empty() ? "" : "\n" + unused + "\n") +
+                           optimisation_note(outcomes, run.path) +
+                           summary_text(run.path, outcomes, seconds);
+  std::fputs(text.c_str(), stdout);
   write_file(request.json_file, check_json(run.path, outcomes));
   write_file(request.junit, check_junit(run.path, outcomes));
-  const bool green = std::all_of(outcomes.begin(), outcomes.end(), [](const auto& o) {
-    return o.status == CheckOutcome::kPassed;
-  });
-  return green ? kExitOk : kExitFailed;
+  return all_good(outcomes) && unused.empty() ? kExitOk : kExitFailed;
 }
 
 }  // namespace yoke

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/exit_code.hpp"
+#include "core/conformance/crash_report.hpp"
 #include "core/conformance/torch_test_bed.hpp"
 #include "sdk/conformance/check.hpp"
 #include "sdk/conformance/progress.hpp"
@@ -37,6 +38,7 @@ class Report {
       : fd_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC)) {
     if (fd_ < 0) throw Error(YOKE_INVALID_ARGUMENT, "--report " + path + " cannot be opened");
   }
+  int fd() const { return fd_; }
   void line(const std::string& text) const {
     const std::string whole = text + "\n";
     if (::write(fd_, whole.data(), whole.size()) < 0) return;  // the parent is gone
@@ -47,11 +49,22 @@ class Report {
 };
 
 nlohmann::json run_check(const conformance::Check& check, conformance::Subject& subject) {
+  nlohmann::json result;
   try {
-    return {{"status", "passed"}, {"text", check.live(subject)}};
+    result = {{"status", "passed"}, {"text", check.live(subject)}};
+  } catch (const conformance::NotRun& e) {
+    result = {{"status", "not run"}, {"text", first_part(e.what())}};
+  } catch (const conformance::Failed& e) {
+    result = {{"status", "failed"},
+              {"text", first_part(e.what())},
+              {"root", e.cause().root},
+              {"fix", e.cause().fix}};
   } catch (const std::exception& e) {  // an error of the host is a failure too
-    return {{"status", "failed"}, {"text", first_part(e.what())}};
+    result = {{"status", "failed"}, {"text", first_part(e.what())}};
   }
+  result["axes_declared"] = subject.axes_declared.load();
+  result["axes_run"] = subject.axes_run.load();
+  return result;
 }
 
 }  // namespace
@@ -65,6 +78,7 @@ int check_main(const std::vector<std::string>& words) {
     throw Error(YOKE_INVALID_ARGUMENT, "yoke-worker --check " + id + ": no such check");
   limit_resources();
   const Report report(given["--report"]);
+  report_crashes_to(report.fd());
   conformance::set_progress([&](const std::string& where) { report.line("at " + where); });
   TorchTestBed test_bed;
   conformance::Subject subject{

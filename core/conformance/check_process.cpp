@@ -16,6 +16,7 @@
 #include "core/backend/search.hpp"
 #include "core/base/cores.hpp"
 #include "core/compare/case_process.hpp"
+#include "core/conformance/root_causes.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -33,6 +34,7 @@ CheckOutcome not_run(const Check& check, const std::string& gate) {
   CheckOutcome outcome;
   outcome.check = &check;
   outcome.text = gate + " failed";
+  outcome.follows = gate;
   return outcome;
 }
 
@@ -53,8 +55,9 @@ CheckOutcome run_static(const Check& check, const conformance::LibraryFile& file
 
 // The report of the child process.
 struct ChildReport {
-  nlohmann::json result;  // null if the process died without one
-  std::string where;      // last reported place, e.g. "inside init"
+  nlohmann::json result;               // null if the process died without one
+  std::string where;                   // last reported place, e.g. "inside init"
+  std::vector<std::string> backtrace;  // functions on the stack of a crash
 };
 
 ChildReport read_report(const std::string& path) {
@@ -62,6 +65,7 @@ ChildReport read_report(const std::string& path) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with("at ")) report.where = line.substr(3);
+    if (line.starts_with("frame ")) report.backtrace.push_back(line.substr(6));
     if (line.starts_with("{")) report.result = nlohmann::json::parse(line, nullptr, false);
   }
   return report;
@@ -77,6 +81,32 @@ std::string death(const compare::CommandResult& result, const std::string& where
   std::string text = how + ", " + place;
   if (!result.last_lines.empty()) text += "; its last line of output: " + result.last_lines.back();
   return text;
+}
+
+// Returns the advice for a process that died, or "" for that of the check.
+std::string death_advice(const compare::CommandResult& result,
+                         const ChildReport& report,
+                         const std::string& path) {
+  if (result.timed_out) return "find out where it waits: gdb -p, while it hangs";
+  const std::string name = fs::path(path).filename().string();
+  for (const std::string& frame : report.backtrace) {
+    if (!frame.starts_with(name + "+")) continue;
+    const std::string offset = frame.substr(name.size() + 1, frame.find(' ') - name.size() - 1);
+    return "addr2line -pifCe " + path + " " + offset + " names the line, if it is built with -g";
+  }
+  return "";
+}
+
+void read_result(const nlohmann::json& result, CheckOutcome& outcome) {
+  const std::string status = result["status"];
+  outcome.status = status == "passed"    ? CheckOutcome::kPassed
+                   : status == "not run" ? CheckOutcome::kNotRun
+                                         : CheckOutcome::kFailed;
+  outcome.text = result["text"];
+  outcome.root = result.value("root", "");
+  outcome.fix = result.value("fix", "");
+  outcome.axes_declared = result.value("axes_declared", 0u);
+  outcome.axes_run = result.value("axes_run", 0u);
 }
 
 CheckOutcome run_child(const CheckRun& run, const Check& check, const std::string& folder) {
@@ -99,11 +129,14 @@ CheckOutcome run_child(const CheckRun& run, const Check& check, const std::strin
       compare::run_command(command, folder + "/" + check.id + ".log", limit);
   outcome.seconds = result.seconds;
   const ChildReport report = read_report(report_path);
-  const bool answered = result.ending.ok() && report.result.is_object();
-  outcome.status = answered && report.result["status"] == "passed" ? CheckOutcome::kPassed
-                                                                   : CheckOutcome::kFailed;
-  outcome.text = answered ? report.result["text"].get<std::string>()
-                          : death(result, report.where, static_cast<int>(limit.count()));
+  if (result.ending.ok() && report.result.is_object()) {
+    read_result(report.result, outcome);
+  } else {
+    outcome.status = CheckOutcome::kFailed;
+    outcome.text = death(result, report.where, static_cast<int>(limit.count()));
+    outcome.backtrace = report.backtrace;
+    outcome.fix = death_advice(result, report, run.path);
+  }
   return outcome;
 }
 
@@ -189,6 +222,7 @@ std::vector<CheckOutcome> run_checks(const CheckRun& run) {
   for (int i = 0; i < usable_cores(); ++i) workers.emplace_back(work);
   for (std::thread& t : workers) t.join();
   if (failure) std::rethrow_exception(failure);
+  find_root_causes(outcomes);
   return outcomes;
 }
 

@@ -77,7 +77,9 @@ std::string check_json(const std::string& path, const std::vector<CheckOutcome>&
                 {"seconds", o.seconds}};
     if (o.status == CheckOutcome::kFailed) {
       row["at_fault"] = conformance::fault_name(o.check->fault);
-      row["fix"] = o.check->fix;
+      row["fix"] = o.advice();
+      if (!o.follows.empty()) row["follows"] = o.follows;
+      if (!o.backtrace.empty()) row["backtrace"] = o.backtrace;
     }
     json["checks"].push_back(std::move(row));
   }
@@ -100,7 +102,8 @@ std::string check_junit(const std::string& path, const std::vector<CheckOutcome>
     } else {
       text += "><failure message=\"" + escaped(o.text) +
               "\">at fault: " + conformance::fault_name(o.check->fault) +
-              "\nfix: " + escaped(o.check->fix) + "</failure></testcase>\n";
+              "\nfix: " + escaped(o.advice()) +
+              (o.follows.empty() ? "" : "\nfollows from: " + o.follows) + "</failure></testcase>\n";
     }
   }
   return text + "</testsuite>\n";

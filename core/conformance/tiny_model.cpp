@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#include <limits>
+
 #include "core/kernels/ops.hpp"
 #include "core/model/llama.hpp"
 
@@ -13,7 +15,7 @@ using conformance::FaultInjection;
 using conformance::ModelSpec;
 using torch::nn::Module;
 
-constexpr int64_t kDim = 5, kHidden = 7;
+constexpr int64_t kDim = 5, kHidden = 7, kLargeHidden = 14'000;
 
 at::Tensor leaf(at::IntArrayRef shape, int32_t dtype) {
   return unallocated(shape, scalar_type(dtype));
@@ -28,12 +30,13 @@ struct Embed : Module {
 
 // Computes x + tanh(x * scale @ up^T + bias) @ down^T.
 struct Mlp : Module {
-  Mlp(int32_t dtype, bool with_unused) {
-    up = register_parameter("up", leaf({kHidden, kDim}, dtype));
-    bias = register_parameter("bias", leaf({kHidden}, dtype));
-    scale = register_parameter("scale", leaf({kDim}, dtype), /*requires_grad=*/false);
-    down = register_parameter("down", leaf({kDim, kHidden}, dtype));
-    if (with_unused) register_parameter("unused", leaf({3}, dtype));
+  explicit Mlp(const ModelSpec& spec) {
+    const int64_t hidden = spec.large ? kLargeHidden : kHidden;
+    up = register_parameter("up", leaf({hidden, kDim}, spec.dtype));
+    bias = register_parameter("bias", leaf({hidden}, spec.dtype));
+    scale = register_parameter("scale", leaf({kDim}, spec.dtype), /*requires_grad=*/false);
+    down = register_parameter("down", leaf({kDim, hidden}, spec.dtype));
+    if (spec.unused) register_parameter("unused", leaf({3}, spec.dtype));
   }
   at::Tensor forward(const at::Tensor& x) const {
     const at::Tensor hidden = at::tanh(at::matmul(x * scale, up.t()) + bias);
@@ -56,7 +59,7 @@ struct Head : Module {
 BlockList odd_blocks(const ModelSpec& spec) {
   BlockList list;
   auto embed = std::make_shared<Embed>(spec.dtype);
-  auto mlp = std::make_shared<Mlp>(spec.dtype, spec.unused);
+  auto mlp = std::make_shared<Mlp>(spec);
   auto head = std::make_shared<Head>(spec.dtype, spec.tied ? embed->weight : at::Tensor());
   add_block(list,
             {"embed",
@@ -100,18 +103,37 @@ BlockList sequence_blocks(const ModelSpec& spec) {
   return llama_family(config).make_blocks(args);
 }
 
+// Makes one element of the gradient of the first block's output infinite. The block is a look-up, so
+// one element of the gradient of its table becomes infinite.
+at::Tensor with_infinite_element(const at::Tensor& grad) {
+  at::Tensor changed = grad.clone();
+  changed.view(-1)[0] = std::numeric_limits<double>::infinity();
+  return changed;
+}
+
+at::Tensor scaled_loss(const at::Tensor& loss,
+                       const TorchInputs& inputs,
+                       const FaultInjection& injection) {
+  double factor = injection.loss_factor;
+  if (injection.loss_factor_in_positions)
+    factor *= static_cast<double>(input(inputs, "positions").view(-1)[0].item<int64_t>());
+  return factor != 1 ? loss * factor : loss;
+}
+
 }  // namespace
 
 BlockList make_tiny_model(const ModelSpec& spec, FaultInjection& injection) {
   BlockList list = spec.kind == ModelSpec::kOdd ? odd_blocks(spec) : sequence_blocks(spec);
   for (TorchBlock& block : list.blocks) {
-    const bool last = &block == &list.blocks.back();
-    block.forward = [forward = block.forward, name = block.name, last, &injection](
+    const bool first = &block == &list.blocks.front(), last = &block == &list.blocks.back();
+    block.forward = [forward = block.forward, name = block.name, first, last, &injection](
                         const at::Tensor& carry, const TorchInputs& inputs) {
       if (injection.fail_forward >= 0 && injection.fail_forward-- == 0)
         throw Error(YOKE_RESOURCE_EXHAUSTED, "the check made the forward of '" + name + "' fail");
       const at::Tensor out = forward(carry, inputs);
-      return last && injection.loss_factor != 1 ? out * injection.loss_factor : out;
+      if (first && injection.infinite_element && out.requires_grad())
+        out.register_hook(with_infinite_element);
+      return last ? scaled_loss(out, inputs, injection) : out;
     };
   }
   return list;

@@ -7,6 +7,7 @@
 
 #include "core/backend/services.hpp"
 #include "core/comm/world.hpp"
+#include "core/conformance/process_ranks.hpp"
 #include "core/conformance/tiny_model.hpp"
 #include "core/model/torch_model.hpp"
 
@@ -58,39 +59,49 @@ conformance::OptionValues TorchTestBed::options(const YokeDescription& descripti
   return result;
 }
 
+// Runs a rank of the mesh of the plan, from connect to shutdown.
+void TorchTestBed::run_rank(const YokePlan& plan,
+                            const Rendezvous& rendezvous,
+                            const std::function<void(const YokeHost& host)>& body) {
+  at::set_num_threads(1);
+  CommOptions options;
+  options.timeout = kTimeout;
+  const auto world = World::connect(rendezvous, options);
+  const int32_t* d = plan.degree;
+  world->set_mesh(Mesh({d[0], d[1], d[2], d[3], d[4]}));
+  BackendEvents events;
+  HostServices services(
+      *world, [](int32_t, const std::string&) {}, nullptr, &inner_, &events);
+  body(*services.host());
+  world->shutdown();
+}
+
 void TorchTestBed::run(const YokePlan& plan,
                        const std::function<void(const YokeHost& host)>& body) {
   const auto shared = make_virtual_world(plan.world_size);
-  const int32_t* d = plan.degree;
-  const Mesh mesh({d[0], d[1], d[2], d[3], d[4]});
   std::mutex mutex;
   std::exception_ptr first;  // first error in time, which is the cause of the others
+  const auto keep_first = [&] {
+    const std::lock_guard lock(mutex);
+    if (!first) first = std::current_exception();
+  };
   const auto rank_body = [&](int32_t rank) {
-    at::set_num_threads(1);
+    Rendezvous rendezvous;
+    rendezvous.rank = rank;
+    rendezvous.world_size = plan.world_size;
+    rendezvous.local_world_size = plan.world_size;
+    rendezvous.virtual_world = shared;
     try {
-      Rendezvous rendezvous;
-      rendezvous.rank = rank;
-      rendezvous.world_size = plan.world_size;
-      rendezvous.local_world_size = plan.world_size;
-      rendezvous.virtual_world = shared;
-      CommOptions options;
-      options.timeout = kTimeout;
-      const auto world = World::connect(rendezvous, options);
-      world->set_mesh(mesh);
-      BackendEvents events;
-      HostServices services(
-          *world, [](int32_t, const std::string&) {}, nullptr, &inner_, &events);
-      try {
-        body(*services.host());
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-        throw;
-      }
-      world->shutdown();
+      run_rank(plan, rendezvous, [&](const YokeHost& host) {
+        try {
+          body(host);
+        } catch (...) {
+          keep_first();  // before the world ends and the peers get errors, too
+          throw;
+        }
+      });
     } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!first) first = std::current_exception();
+      keep_first();
     }
   };
   std::vector<std::thread> others;
@@ -98,6 +109,20 @@ void TorchTestBed::run(const YokePlan& plan,
   rank_body(0);
   for (std::thread& t : others) t.join();
   if (first) std::rethrow_exception(first);
+}
+
+std::vector<std::string> TorchTestBed::run_processes(
+    const YokePlan& plan, const std::function<std::string(const YokeHost& host)>& body) {
+  return run_process_ranks(plan.world_size, [&](int32_t rank, const std::string& socket) {
+    Rendezvous rendezvous;
+    rendezvous.rank = rank;
+    rendezvous.world_size = plan.world_size;
+    rendezvous.local_world_size = plan.world_size;
+    rendezvous.control_socket = socket;
+    std::string result;
+    run_rank(plan, rendezvous, [&](const YokeHost& host) { result = body(host); });
+    return result;
+  });
 }
 
 }  // namespace yoke

@@ -18,6 +18,7 @@
 #include "plugins/deepspeed_stub/kernels/elements.hpp"
 #include "plugins/deepspeed_stub/plan.hpp"
 #include "plugins/deepspeed_stub/sliced_weights.hpp"
+#include "yoke/backend.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
@@ -126,6 +127,7 @@ void Engine::forward(const YokeMicroBatch& micro, bool training) {
     call([&](YokeError* err) { return model_.block_forward(model_.ctx, &args, &out, err); });
     blocks_[b].carry.reset(out.carry_out);
     blocks_[b].saved = out.saved;
+    require_dlpack(blocks_[b].carry);
     if (b + 1 == blocks_.size()) {
       loss_ += out.loss_sum;
       targets_ += out.loss_weight;
@@ -154,6 +156,7 @@ void Engine::backward(double loss_grad) {
     YokeManagedTensor* grad_in = nullptr;
     call([&](YokeError* err) { return model_.block_backward(model_.ctx, &args, &grad_in, err); });
     grad_out.reset(grad_in);
+    require_dlpack(grad_out);
     blocks_[b].carry.reset();
     weights_->release(use);
   }

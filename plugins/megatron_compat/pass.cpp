@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "yoke/backend.hpp"
+
 namespace yoke::megatron_compat {
 namespace {
 
@@ -145,6 +147,7 @@ YokeForwardResult Pass::forward_block(const YokeMicroBatch& micro, uint64_t bloc
   call([&](YokeError* err) { return model_.block_forward(model_.ctx, &args, &out, err); });
   blocks_[block].carry.reset(out.carry_out);
   blocks_[block].saved = out.saved;
+  require_dlpack(blocks_[block].carry);
   return out;
 }
 
@@ -165,6 +168,7 @@ void Pass::backward(const YokeMicroBatch& micro, double loss_grad) {
     YokeManagedTensor* grad_in = nullptr;
     call([&](YokeError* err) { return model_.block_backward(model_.ctx, &args, &grad_in, err); });
     grad_out.reset(grad_in);
+    require_dlpack(grad_out);
     blocks_[b].carry.reset();
   }
 }

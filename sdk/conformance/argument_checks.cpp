@@ -15,10 +15,6 @@
 namespace yoke::conformance {
 namespace {
 
-RunSpec one_rank() {
-  return {};
-}
-
 // Makes the call with and without an error struct. Throws Failed unless both calls return the
 // expected code, and the first one a text.
 void expect_refusal(const std::string& what,
@@ -50,7 +46,7 @@ YokeCheckpointArgs describe_args() {
 
 // Trains one step, to see that the handles still work after the refusals.
 void expect_a_step(Instance& instance) {
-  Batch batch(instance.split(false), 1);
+  Batch batch(instance.split(), 1);
   instance.must(instance.step(batch, 1, 0.01), "step");
 }
 
@@ -74,7 +70,7 @@ void check_plan(Subject& subject,
                 const ParallelBackend& b,
                 const BadArgument& bad,
                 const char* is) {
-  Planned planned(subject, b, one_rank());
+  Planned planned(subject, b, basic_run(subject, b));
   const auto refuse = [&](const char* what, auto&& call) {
     expect_refusal(std::string(what) + is, "plan", YOKE_INVALID_ARGUMENT, call);
   };
@@ -125,7 +121,7 @@ void check_wrap(Instance& instance,
 
 void check_step(Instance& instance, const BadArgument& bad, const char* is) {
   const ParallelBackend& b = instance.backend;
-  Batch batch(instance.split(false), 1);
+  Batch batch(instance.split(), 1);
   const auto refuse = [&](const char* what, auto&& call) {
     expect_refusal(std::string(what) + is, "step", YOKE_INVALID_ARGUMENT, call);
   };
@@ -147,18 +143,19 @@ std::string refuses_bad_arguments(Subject& subject, bool null) {
   const BadArgument bad{null, {}};
   const char* is = null ? " is NULL" : " has a wrong struct_id";
   check_plan(subject, backend, bad, is);
-  on_ranks(subject, backend, one_rank(), [&](Instance& instance, TestModel& model) {
-    check_init(instance, bad, is);
-    instance.must(instance.init(), "init");
-    check_wrap(instance, model.model(), bad, is);
-    instance.must(instance.wrap(model.model()), "wrap_model");
-    check_step(instance, bad, is);
-    expect_refusal(
-        std::string("args") + is, "checkpoint", YOKE_INVALID_ARGUMENT, [&](YokeError* e) {
-          return backend.checkpoint(instance.wrapped.model, bad(describe_args()), e);
-        });
-    expect_a_step(instance);
-  });
+  on_ranks(
+      subject, backend, basic_run(subject, backend), [&](Instance& instance, TestModel& model) {
+        check_init(instance, bad, is);
+        instance.must(instance.init(), "init");
+        check_wrap(instance, model.model(), bad, is);
+        instance.must(instance.wrap(model.model()), "wrap_model");
+        check_step(instance, bad, is);
+        expect_refusal(
+            std::string("args") + is, "checkpoint", YOKE_INVALID_ARGUMENT, [&](YokeError* e) {
+              return backend.checkpoint(instance.wrapped.model, bad(describe_args()), e);
+            });
+        expect_a_step(instance);
+      });
   return "";
 }
 
@@ -173,11 +170,11 @@ std::string wrong_structs(Subject& subject) {
 
 std::string calls_out_of_order(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, one_rank(), [&](Instance& instance, TestModel& model) {
+  on_ranks(subject, b, basic_run(subject, b), [&](Instance& instance, TestModel& model) {
     expect_refusal("no context", "wrap_model", YOKE_FAILED_PRECONDITION, [&](YokeError* e) {
       return b.wrap_model(nullptr, &model.model(), &instance.wrapped, e);
     });
-    Batch batch({kGlobalBatch, kGlobalBatch, 0, 1, false}, 1);
+    Batch batch({kGlobalBatch, kGlobalBatch}, 1);
     const YokeStepArgs args = step_args(&batch.batch());
     expect_refusal("no model", "step", YOKE_FAILED_PRECONDITION, [&](YokeError* e) {
       return b.step(nullptr, &args, &instance.result, e);
@@ -192,7 +189,7 @@ std::string calls_out_of_order(Subject& subject) {
 
 std::string destroy_accepts_null(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, one_rank(), [&](Instance& instance, TestModel& model) {
+  on_ranks(subject, b, basic_run(subject, b), [&](Instance& instance, TestModel& model) {
     call_backend("destroy_model", [&] { b.destroy_model(nullptr); });
     call_backend("destroy", [&] { b.destroy(nullptr); });
     instance.destroy_model();  // handles that are still NULL

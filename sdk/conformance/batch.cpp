@@ -22,9 +22,11 @@ int64_t token(int64_t sample, int64_t position) {
 
 // Returns the number of targets of a sample that are not ignored.
 int64_t counted(const Split& split, int64_t sample) {
-  if (!split.uneven) return ModelSpec::kSeqLen;
+  if (split.targets == Targets::kAll) return ModelSpec::kSeqLen;
   const int64_t place = sample % split.global_batch;
-  return place < split.global_batch / 2 ? ModelSpec::kSeqLen - place % 3 : 1 + place % 3;
+  const bool first_half = place < split.global_batch / 2;
+  if (split.targets == Targets::kFirstHalf) return first_half ? ModelSpec::kSeqLen : 0;
+  return first_half ? ModelSpec::kSeqLen - place % 3 : 1 + place % 3;
 }
 
 }  // namespace
@@ -66,6 +68,16 @@ Batch::Batch(const Split& s, int64_t step) {
   batch_.num_micros = pointers_.size();
   for (int64_t i = 0; i < s.global_batch; ++i)
     batch_.token_weight += static_cast<double>(counted(s, first + i));
+}
+
+void Batch::cancel(size_t first, size_t second, int64_t factor) {
+  for (const int input : {kTokens, kTargets, kPositions})
+    std::copy(micros_[first]->values[input].begin(),
+              micros_[first]->values[input].end(),
+              micros_[second]->values[input].begin());
+  for (const auto& micro : micros_) micro->values[kPositions][0] = 1;
+  micros_[first]->values[kPositions][0] = factor;
+  micros_[second]->values[kPositions][0] = -factor;
 }
 
 // Writes ids that no vocabulary contains. A backend that still reads them fails or computes a

@@ -9,12 +9,19 @@
 
 namespace yoke::conformance {
 
+// Which positions of the samples have targets.
+enum class Targets {
+  kAll,
+  kUneven,     // data ranks and micro-batches have different numbers of targets
+  kFirstHalf,  // the second half of the samples has none: one of two data ranks has no target
+};
+
 // How the global batch of a step is split over data ranks.
 struct Split {
   int32_t global_batch = 8;
   int32_t micro_batch = 8;  // sequences of a data rank in one forward
   int32_t data_rank = 0, data_ranks = 1;
-  bool uneven = false;  // whether many targets are ignored, more on some data ranks than on others
+  Targets targets = Targets::kAll;
 };
 
 // The micro-batches of one data rank in one step, with their memory. The first step is 1.
@@ -28,6 +35,9 @@ class Batch {
   YokeBatch& batch() { return batch_; }
   // Gives every input a byte_offset and explicit strides.
   void use_offsets();
+  // Makes two micro-batches equal, and multiplies their losses by opposite factors, so that their
+  // gradients cancel. Takes effect in a model with FaultInjection::loss_factor_in_positions.
+  void cancel(size_t first, size_t second, int64_t factor);
 
  private:
   struct Micro {

@@ -8,11 +8,25 @@ namespace {
 // The text of the document before the tables.
 constexpr const char* kIntroduction = R"(# The checks of `yoke backends check`
 
-`yoke backends check FILE.so` runs the checks below on a backend. The exit code is 0 if all checks passed, 1 if one
-failed, 2 for a wrong command line, and 3 if there is no such file.
+`yoke backends check FILE.so` runs the checks below on a backend. Each of them passes, fails or is not run. A check is
+not run if the backend lacks what it examines, if `plan` refuses its run, or if it needs more ranks than `--nproc`
+allows; the reason is printed, and the check does not count as passed. The exit code is
+
+- 0 if no check failed,
+- 1 if one failed, if none passed, or if no check could run more than one rank along an axis that `describe` declares
+  (this is not examined with `--only`),
+- 2 for a wrong command line, and 3 if there is no such file.
 
 Static checks read the file and run none of its code. Every other check runs in a process of its own, with limits of
-time and memory, so a crash, a hang or an `exit` fails that check only. The ranks are threads of this process.
+time and memory, so a crash, a hang or an `exit` fails that check only. The ranks are threads of this process, but for
+N24, where they are processes.
+
+The runs use what the backend can do. Their dtype is fp64 if the backend declares it and `plan` accepts it, else fp32,
+bf16 or fp16. The optimizer is AdamW if `plan` accepts it, else SGD.
+
+One reason is reported once. Failures that follow from another one, such as those of N5 and N9 from that of N2, are
+listed below it. For wrong numbers the reference repeats the run with one usual mistake after the other; if one of them
+gives the numbers of the backend, it is named. For a crash the functions on the stack are shown.
 
 - `--deep` adds the checks that are marked with (deep).
 - `--nproc N` sets the largest number of ranks. The default is 4.
@@ -28,8 +42,10 @@ Some things are not checked, because the host handles them or because the contra
 - stores and allocators: the contract has none
 - the number of a ZeRO stage: a plan contains degrees, not stages
 
-A backend with the trait `YOKE_LOCAL_UPDATES` does not follow the update formula on several ranks. A check that compares
-with the reference skips these layouts for such a backend. All other checks apply.
+A backend with the trait `YOKE_LOCAL_UPDATES` does not follow the update formula on several ranks, and checks leave out
+a comparison of these layouts with the reference. A backend with `YOKE_OWN_UPDATE` is compared with its own run on one
+rank instead; with `YOKE_RANKS_CHANGE_UPDATE`, its layouts of several data ranks are not compared. All other checks
+apply.
 )";
 
 std::string row(const Check& c) {
@@ -63,8 +79,12 @@ const std::vector<Check>& checks() {
     add_plan_checks(t);
     add_forecast_checks(t);
     add_lifecycle_checks(t);
+    add_cost_checks(t);
+    add_value_checks(t);
     add_failure_checks(t);
+    add_peer_checks(t);
     add_numeric_checks(t);
+    add_precision_checks(t);
     add_invariant_checks(t);
     add_loss_scale_checks(t);
     add_checkpoint_checks(t);

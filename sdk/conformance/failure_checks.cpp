@@ -1,13 +1,10 @@
-// Checks C17, C18, C28 and C35 to C37: failures around a backend.
+// Checks C17, C18 and C37: failures around a backend.
 //
 // A backend must return the code of the failure unchanged, and its handles must still work. The
 // second requirement is hard to check from outside, so each check does what the host does after a
 // failure: it loads the state saved before it and continues training. The result must be
 // bit-identical to that of a run without a failure.
 #include <algorithm>
-#include <chrono>
-#include <future>
-#include <mutex>
 
 #include "sdk/conformance/layouts.hpp"
 #include "sdk/conformance/level.hpp"
@@ -18,10 +15,6 @@
 namespace yoke::conformance {
 namespace {
 
-std::string code_text(int32_t code, const YokeError& err) {
-  return concat(code, " ('", err.text, "')");
-}
-
 // Loads the state saved before the failure and trains the steps of the spec. Throws Failed if the
 // final state differs from that of a run without a failure.
 void expect_usual_run(Instance& instance,
@@ -31,7 +24,7 @@ void expect_usual_run(Instance& instance,
                       const std::string& after) {
   instance.load(before);
   for (int64_t step = 1; step <= spec.steps; ++step) {
-    Batch batch(instance.split(spec.uneven), step);
+    Batch batch(instance.split(spec.targets), step);
     const int32_t code = instance.step(batch, step, spec.lr(step));
     if (code != YOKE_OK)
       throw Failed(
@@ -43,18 +36,31 @@ void expect_usual_run(Instance& instance,
 
 // ---- C17: cancellation ----
 
+// Throws Failed unless a step calls check_cancel at least once for each micro-batch.
+void expect_cancel_calls(Instance& instance, const InstrumentedHost& host) {
+  const int64_t before = host.cancel_calls;
+  Batch batch(instance.split(), 1);
+  instance.must(instance.step(batch, 1, 0), "step");
+  const auto micros = static_cast<int64_t>(batch.batch().num_micros);
+  const int64_t calls = host.cancel_calls - before;
+  if (calls < micros && !host.opens_backends)
+    throw Failed(concat("a step of ", micros, " micro-batches called check_cancel ", calls) +
+                 " times; it must call it at least once for each micro-batch");
+}
+
 std::string cancelled_step(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  const RunSpec spec = short_run();
+  const RunSpec spec = short_run(subject, b);
   const Trace usual = train(subject, b, spec);
   std::string note;
   on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
     InstrumentedHost& host = instance.instrument_host();
     instance.must(instance.init(), "init");
     instance.must(instance.wrap(model.model()), "wrap_model");
-    host.cancelled = true;
     const State before = assemble({instance.save()});
-    Batch batch(instance.split(false), 1);
+    expect_cancel_calls(instance, host);
+    host.cancelled = true;
+    Batch batch(instance.split(), 1);
     const int32_t code = instance.step(batch, 1, spec.lr(1));
     host.cancelled = false;
     if (code == YOKE_OK) {
@@ -80,7 +86,7 @@ void poison_results(Instance& instance) {
 }
 
 void expect_failed_step(Instance& instance, const std::string& what) {
-  Batch batch(instance.split(false), 1);
+  Batch batch(instance.split(), 1);
   poison_results(instance);
   const int32_t code = instance.step(batch, 1, 0.01);
   if (code != YOKE_RESOURCE_EXHAUSTED)
@@ -113,7 +119,7 @@ Calls count_calls(Subject& subject, const ParallelBackend& b, const RunSpec& spe
     instance.must(instance.init(), "init");
     instance.must(instance.wrap(watched.model()), "wrap_model");
     std::copy(std::begin(watched.calls), std::end(watched.calls), calls.wrap);
-    Batch batch(instance.split(false), 1);
+    Batch batch(instance.split(), 1);
     instance.must(instance.step(batch, 1, 0.01), "step");
     for (int c = 0; c < InstrumentedModel::kNumCallbacks; ++c)
       calls.step[c] = watched.calls[c] - calls.wrap[c];
@@ -178,7 +184,7 @@ void fail_in_step(Subject& subject,
 
 std::string failing_callbacks(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  const RunSpec spec = short_run();
+  const RunSpec spec = short_run(subject, b);
   const State usual = train(subject, b, spec).state;
   const Calls calls = count_calls(subject, b, spec);
   for (int c = 0; c < InstrumentedModel::kNumCallbacks; ++c) {
@@ -205,7 +211,7 @@ std::string failing_callbacks(Subject& subject) {
 // C37: the failure occurs inside a block. Backends that bypass the callbacks run blocks, too.
 std::string failing_blocks(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  const RunSpec spec = short_run();
+  const RunSpec spec = short_run(subject, b);
   const State usual = train(subject, b, spec).state;
   for (const int64_t k : {0, 1, 4}) {
     on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
@@ -222,95 +228,16 @@ std::string failing_blocks(Subject& subject) {
   return "";
 }
 
-// ---- C28, C35 and C36: ranks and services ----
-
-std::string lost_peer(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  struct Lost {};
-  std::mutex mutex;
-  std::string wrong;
-  const auto layouts = two_ranks(subject, b);
-  for (const RunSpec& spec : layouts) {
-    // Rank 1 waits until rank 0 has returned from wrap_model, which must not lose its peer yet.
-    std::promise<void> wrapped;
-    const auto is_wrapped = wrapped.get_future().share();
-    try {
-      on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
-        instance.must(instance.init(), "init");
-        instance.must(instance.wrap(model.model()), "wrap_model");
-        if (instance.host->rank == 1) {
-          is_wrapped.wait_for(std::chrono::seconds(20));
-          throw Lost{};
-        }
-        wrapped.set_value();
-        Batch batch(instance.split(false), 1);
-        const int32_t code = instance.step(batch, 1, 0.01);
-        const std::lock_guard lock(mutex);
-        if (code != YOKE_UNAVAILABLE)
-          wrong = concat("with ",
-                         degrees_text(spec.degrees),
-                         " and rank 1 lost, step of rank 0 returned ",
-                         code_text(code, instance.err),
-                         ", expected YOKE_UNAVAILABLE");
-      });
-    } catch (const Lost&) {
-    }
-    if (!wrong.empty()) throw Failed(wrong);
-  }
-  return layouts.empty() ? "it declares no axis along which a rank could be lost" : "";
-}
-
-std::string failing_collective(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  std::atomic<int64_t> failed{0};
-  const auto layouts = two_ranks(subject, b);
-  for (const RunSpec& spec : layouts) {
-    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
-      InstrumentedHost& host = instance.instrument_host();
-      instance.must(instance.init(), "init");
-      instance.must(instance.wrap(model.model()), "wrap_model");
-      host.fail_collective = 0;
-      Batch batch(instance.split(false), 1);
-      const int32_t code = instance.step(batch, 1, 0.01);
-      const bool happened = host.fail_collective < 0;
-      failed += happened;
-      if (happened && code != YOKE_UNAVAILABLE)
-        throw Failed("with " + degrees_text(spec.degrees) +
-                     ", a collective failed with YOKE_UNAVAILABLE and step returned " +
-                     code_text(code, instance.err) + "; it must return the same code");
-      instance.destroy_model();
-      instance.destroy();
-    });
-  }
-  return failed > 0 || layouts.empty() ? ""
-                                       : "it uses native process groups, not yoke.collectives/1";
-}
-
-std::string no_services(Subject& subject) {
-  const ParallelBackend& b = load_table(subject.path);
-  for (const RunSpec& spec : two_ranks(subject, b)) {
-    on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
-      instance.instrument_host().without_services = true;
-      const bool made = instance.init() == YOKE_OK;
-      if (made && instance.wrap(model.model()) == YOKE_OK)
-        throw Failed("init and wrap_model of " + degrees_text(spec.degrees) +
-                     " succeeded on a host without any service");
-      const std::string slot = made ? "wrap_model" : "init";
-      if (instance.err.text[0] == '\0')
-        throw Failed(slot + " failed on a host without any service and gave no text");
-      if (made ? instance.wrapped.model != nullptr : instance.context != nullptr)
-        throw Failed(slot + " failed, but left a handle in its result");
-    });
-  }
-  return "";
-}
-
 constexpr Check kRows[] = {
     {"C17",
      "a step can be cancelled",
-     "check_cancel returns 1 during a step, which returns YOKE_CANCELLED or success. After a LOAD, "
-     "the next steps give the same bits as a run that was not cancelled.",
-     "return YOKE_CANCELLED, and replace the whole state on LOAD",
+     "A step calls check_cancel at least once for each micro-batch. If it returns 1, the step "
+     "returns "
+     "YOKE_CANCELLED or success. After a LOAD, the next steps give the same bits as a run that was "
+     "not cancelled.",
+     "call check_cancel before each micro-batch, return YOKE_CANCELLED, and replace the whole "
+     "state "
+     "on LOAD",
      cancelled_step},
     {"C18",
      "the error of a callback is passed on",
@@ -320,24 +247,6 @@ constexpr Check kRows[] = {
      "without a failure.",
      "return the code of a callback at once, drop what is saved, update nothing",
      failing_callbacks},
-    {"C28",
-     "a lost peer is an error",
-     "On two ranks along each declared axis, rank 1 is lost before a step. The step of rank 0 "
-     "returns YOKE_UNAVAILABLE.",
-     "return the code of the collective that failed",
-     lost_peer},
-    {"C35",
-     "the error of a collective is passed on",
-     "The first collective of a step fails with YOKE_UNAVAILABLE. The step returns that code, and "
-     "destroy works.",
-     "check the code of every collective and of wait",
-     failing_collective},
-    {"C36",
-     "a missing service is refused",
-     "With two ranks and a host without services, init or wrap_model fails with a text and returns "
-     "no handle.",
-     "check whether get_service returned NULL",
-     no_services},
     {"C37",
      "the error of a block is passed on",
      "The forward of a block fails inside the model, for LibTorch blocks as well. step returns the "

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "sdk/conformance/library.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::conformance {
 namespace {
@@ -14,12 +15,13 @@ bool is_data(int axis) {
 }
 
 // The data axes train the model with odd sizes. The other axes need a model that can be divided.
-RunSpec spec_for(const ParallelBackend& backend, const Degrees& degrees) {
-  RunSpec spec;
+RunSpec spec_for(Subject& subject, const ParallelBackend& backend, const Degrees& degrees) {
+  RunSpec spec = basic_run(subject, backend);
   const bool data_only = degrees[YOKE_PP] == 1 && degrees[YOKE_CP] == 1 && degrees[YOKE_TP] == 1;
   spec.model.kind = data_only ? ModelSpec::kOdd : ModelSpec::kSequence;
-  spec.model.dtype = best_dtype(backend);
   spec.degrees = degrees;
+  for (const int32_t degree : degrees)
+    if (degree == 3) spec.global_batch = 6;
   return spec;
 }
 
@@ -32,7 +34,7 @@ bool can(const ParallelBackend& backend, F&& ask) {
   try {
     ask();
     return true;
-  } catch (const Failed&) {
+  } catch (const NotRun&) {
     return false;
   }
 }
@@ -44,15 +46,16 @@ void add_if_accepted(std::vector<RunSpec>& specs,
                      const ParallelBackend& backend,
                      const Degrees& degrees) {
   try {
-    specs.push_back(accepted_variant(subject, backend, spec_for(backend, degrees)));
-  } catch (const Failed&) {
+    specs.push_back(accepted_variant(subject, backend, spec_for(subject, backend, degrees)));
+  } catch (const NotRun&) {
   }
 }
 
 std::vector<RunSpec> two_along(Subject& subject, const ParallelBackend& backend, bool data_only) {
   std::vector<RunSpec> specs;
-  if (subject.nproc < 2) return specs;
   for (const int axis : declared_axes(subject, backend)) {
+    subject.axes_declared |= YOKE_AXIS_BIT(axis);
+    if (subject.nproc < 2) continue;
     if (data_only && !is_data(axis)) continue;
     add_if_accepted(specs, subject, backend, along({{axis, 2}}));
   }
@@ -66,7 +69,7 @@ std::vector<int> declared_axes(Subject& subject, const ParallelBackend& backend)
   for (const int axis : kAxes) {
     const bool declared = (description_of(backend).axes & YOKE_AXIS_BIT(axis)) != 0;
     if (declared && can(backend, [&] {
-          accepted_variant(subject, backend, spec_for(backend, along({{axis, 2}})));
+          accepted_variant(subject, backend, spec_for(subject, backend, along({{axis, 2}})));
         }))
       axes.push_back(axis);
   }
@@ -77,7 +80,7 @@ std::vector<int32_t> declared_dtypes(Subject& subject, const ParallelBackend& ba
   const YokeDescription d = description_of(backend);
   std::vector<int32_t> dtypes;
   for (uint64_t i = 0; i < d.num_param_dtypes; ++i) {
-    RunSpec spec;
+    RunSpec spec = basic_run(subject, backend);
     spec.model.dtype = d.param_dtypes[i];
     if (can(backend, [&] { Planned(subject, backend, spec).accept(); }))
       dtypes.push_back(d.param_dtypes[i]);
@@ -105,37 +108,44 @@ std::vector<RunSpec> four_ranks(Subject& subject, const ParallelBackend& backend
   return specs;
 }
 
-int32_t best_dtype(const ParallelBackend& backend) {
-  const YokeDescription d = description_of(backend);
-  const int32_t* end = d.param_dtypes + d.num_param_dtypes;
-  for (const int32_t dtype : {YOKE_F64, YOKE_F32, YOKE_BF16})
-    if (std::find(d.param_dtypes, end, dtype) != end) return dtype;
-  return d.param_dtypes[0];
-}
-
 std::string layout_text(const RunSpec& spec) {
   std::string text = degrees_text(spec.degrees);
   for (const auto& [key, value] : spec.options) text += ", " + key + " = " + value;
   return text;
 }
 
-RunSpec single_rank(const ParallelBackend& b, int steps) {
-  RunSpec spec;
-  spec.model.dtype = best_dtype(b);
-  spec.steps = steps;
-  return spec;
-}
-
-std::vector<RunSpec> small_layouts(Subject& subject, const ParallelBackend& b) {
-  std::vector<RunSpec> specs = two_data_ranks(subject, b);
-  specs.insert(specs.begin(), single_rank(b));
+std::vector<RunSpec> small_layouts(Subject& subject, const ParallelBackend& backend) {
+  std::vector<RunSpec> specs = two_data_ranks(subject, backend);
+  specs.insert(specs.begin(), basic_run(subject, backend));
   return specs;
 }
 
-// In fp64, wrong formulas differ by far more than rounding errors. The other bounds only exclude
-// large errors.
-double tolerance(int32_t dtype) {
-  return dtype == YOKE_F64 ? 1e-9 : dtype == YOKE_F32 ? 2e-4 : 5e-2;
+std::vector<RunSpec> one_and_two_ranks(Subject& subject, const ParallelBackend& backend) {
+  std::vector<RunSpec> specs = two_ranks(subject, backend);
+  specs.insert(specs.begin(), basic_run(subject, backend));
+  return specs;
+}
+
+std::vector<RunSpec> three_ranks(Subject& subject, const ParallelBackend& backend) {
+  std::vector<RunSpec> specs;
+  if (subject.nproc < 3) return specs;
+  for (const int axis : declared_axes(subject, backend))
+    add_if_accepted(specs, subject, backend, along({{axis, 3}}));
+  return specs;
+}
+
+void require_layouts(const std::vector<RunSpec>& layouts,
+                     Subject& subject,
+                     const ParallelBackend& backend,
+                     int32_t ranks) {
+  if (!layouts.empty()) return;
+  if (description_of(backend).axes == 0) throw NotRun("it declares no axis");
+  if (subject.nproc < ranks) throw NotRun(concat("needs --nproc ", ranks));
+  for (const int axis : kAxes) {
+    if ((description_of(backend).axes & YOKE_AXIS_BIT(axis)) == 0) continue;
+    accepted_variant(subject, backend, spec_for(subject, backend, along({{axis, ranks}})));
+  }
+  throw NotRun(concat("it declares no data axis for ", ranks, " ranks"));
 }
 
 }  // namespace yoke::conformance

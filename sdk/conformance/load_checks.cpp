@@ -165,6 +165,31 @@ void check_option(const YokeOptionInfo& o, uint64_t index) {
     throw Failed(concat(key, " has type ", o.type, "; allowed: 1 to 6"));
 }
 
+void check_state_kind(const YokeStateKind* k, uint64_t index) {
+  const std::string what = concat("state kind ", index);
+  if (k == nullptr || k->header.struct_id != YOKE_ID_STATE_KIND)
+    throw Failed(what + " is NULL or not a YokeStateKind");
+  check_string(k->kind, what + ": kind", true);
+  check_string(k->doc, what + ": doc", true);
+  const std::string kind(view(k->kind));
+  constexpr const char* kStandard[] = {"param", "exp_avg", "exp_avg_sq", "momentum", "step"};
+  const bool well_formed = kind.size() <= 31 && std::all_of(kind.begin(), kind.end(), [](char c) {
+                             return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+                           });
+  if (!well_formed)
+    throw Failed(what + " is '" + kind + "'; allowed: [a-z0-9_]+, at most 31 bytes");
+  if (std::find(std::begin(kStandard), std::end(kStandard), kind) != std::end(kStandard))
+    throw Failed(what + " is '" + kind + "', which the contract defines; declare only your own");
+  if ((k->flags & ~uint32_t{YOKE_STATE_PER_RANK}) != 0)
+    throw Failed(concat("state kind '", kind, "' has flags ", k->flags) +
+                 "; allowed: YOKE_STATE_PER_RANK");
+}
+
+void check_traits(uint32_t traits) {
+  if ((traits & YOKE_RANKS_CHANGE_UPDATE) != 0 && (traits & YOKE_OWN_UPDATE) == 0)
+    throw Failed("it has the trait YOKE_RANKS_CHANGE_UPDATE without YOKE_OWN_UPDATE");
+}
+
 std::string description_is_well_formed(Subject& subject) {
   const YokeDescription d = description_of(load_table(subject.path));
   if (d.header.struct_id != YOKE_ID_DESCRIPTION)
@@ -191,6 +216,8 @@ std::string description_is_well_formed(Subject& subject) {
           concat("compute dtype ", t, " is not one of YOKE_F64, YOKE_F32, YOKE_BF16, YOKE_F16"));
   }
   for (uint64_t i = 0; i < d.num_options; ++i) check_option(*d.options[i], i);
+  check_traits(d.traits);
+  for (uint64_t i = 0; i < d.num_state_kinds; ++i) check_state_kind(d.state_kinds[i], i);
   subject.test_bed.options(d, {});  // applies the rules of the host for defaults and duplicates
   return name + " " + std::string(view(d.version));
 }
@@ -258,7 +285,7 @@ constexpr Check kRows[] = {
      "the description is well formed",
      "Strings end with a 0 byte. name matches [a-z][a-z0-9_]* and is the name of the file. Axes, "
      "ZeRO stages and dtypes exist. Each option has a key, a type, a doc and a default that the "
-     "host accepts.",
+     "host accepts. Kinds of state are [a-z0-9_]+ and not those of the contract.",
      "correct the field that is named",
      description_is_well_formed},
     {"L13",

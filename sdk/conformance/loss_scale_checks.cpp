@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "sdk/conformance/layouts.hpp"
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
-#include "sdk/conformance/reference.hpp"
+#include "sdk/conformance/numbers.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
 
@@ -36,12 +35,12 @@ void check_result(const Instance& instance, const RunSpec& spec, bool skipped) {
 
 // Trains with a scale and, before each step, lets the same step overflow.
 void train_scaled(Subject& subject, const ParallelBackend& b, const RunSpec& spec, double scale) {
-  const Trace reference = reference_trace(subject, spec);
+  const Trace reference = Numbers(subject, b).expected(spec);
   on_ranks(subject, b, spec, [&](Instance& instance, TestModel& model) {
     instance.must(instance.init(), "init");
     instance.must(instance.wrap(model.model()), "wrap_model");
     for (int64_t step = 1; step <= spec.steps; ++step) {
-      Batch batch(instance.split(false), step);
+      Batch batch(instance.split(), step);
       instance.loss_scale = kOverflowing;
       instance.must(instance.step(batch, step, spec.lr(step)), "step");
       check_result(instance, spec, true);
@@ -49,13 +48,13 @@ void train_scaled(Subject& subject, const ParallelBackend& b, const RunSpec& spe
       instance.must(instance.step(batch, step, spec.lr(step)), "step");
       check_result(instance, spec, false);
       const double norm = instance.result.grad_norm, expected = reference.norm[step - 1];
-      expect(std::fabs(norm - expected) <= tolerance(YOKE_F16) * expected,
+      expect(std::fabs(norm - expected) <= bounds_of(YOKE_F16).loss * expected,
              spec,
              concat("the norm of step ", step, " with the loss scale ", scale, " is ", norm) +
                  concat(", but the reference has ", expected));
       const double loss = instance.result.loss_sum / instance.result.loss_weight;
       const double wanted = reference.loss[step - 1];
-      expect(std::fabs(loss - wanted) <= tolerance(YOKE_F16) * std::fabs(wanted),
+      expect(std::fabs(loss - wanted) <= bounds_of(YOKE_F16).loss * std::fabs(wanted),
              spec,
              concat("the loss of step ", step, " after steps that overflowed is ", loss) +
                  concat(", but the reference has ", wanted));
@@ -67,10 +66,11 @@ std::string scaled_loss(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const std::vector<int32_t> dtypes = declared_dtypes(subject, b);
   if (std::find(dtypes.begin(), dtypes.end(), YOKE_F16) == dtypes.end())
-    return "skipped: it declares no fp16";
-  if (b.abi_minor < 1) return "skipped: version 1.0 has no loss scale, so the host refuses fp16";
+    throw NotRun("it declares no fp16");
+  if (b.abi_minor < 1) throw NotRun("version 1.0 has no loss scale, so the host refuses fp16");
+  const Numbers numbers(subject, b);
   for (RunSpec spec : small_layouts(subject, b)) {
-    if (updates_locally(b) && spec.degrees[YOKE_DP_REPLICATE] > 1) continue;
+    if (!numbers.predicts(spec)) continue;
     spec.model.dtype = YOKE_F16;
     for (const double scale : kScales) train_scaled(subject, b, spec, scale);
   }

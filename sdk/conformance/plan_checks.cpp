@@ -23,11 +23,20 @@ bool declares(const YokeDescription& d, int32_t dtype) {
   return false;
 }
 
-RunSpec sequence_spec(const YokeDescription& d) {
-  RunSpec spec;
+RunSpec sequence_spec(Subject& subject, const ParallelBackend& b) {
+  RunSpec spec = basic_run(subject, b);
   spec.model.kind = ModelSpec::kSequence;
-  spec.model.dtype = declares(d, YOKE_F64) ? YOKE_F64 : d.param_dtypes[0];
   return spec;
+}
+
+// Turns a plan that is refused into a failure: in these checks, accepting it is the requirement.
+template <class F>
+void must_accept(F&& ask) {
+  try {
+    ask();
+  } catch (const NotRun& e) {
+    throw Failed(e.what());
+  }
 }
 
 // Throws Failed unless plan refuses, with a refusal that has this key and states what is allowed.
@@ -53,11 +62,11 @@ void expect_refused_key(Planned& planned, const std::string& what, const std::st
 std::string defaults_are_accepted(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   for (int32_t world = 1; world <= subject.nproc; world *= 2) {
-    RunSpec spec = sequence_spec(description_of(b));
+    RunSpec spec = sequence_spec(subject, b);
     spec.degrees = kUnset;
     Planned planned(subject, b, spec);
     planned.plan.world_size = world;
-    planned.accept();
+    must_accept([&] { planned.accept(); });
   }
   return "";
 }
@@ -68,7 +77,7 @@ std::string undeclared_axes(Subject& subject) {
   std::string tried;
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (d.axes & YOKE_AXIS_BIT(axis)) continue;
-    RunSpec spec = sequence_spec(d);
+    RunSpec spec = sequence_spec(subject, b);
     spec.degrees = along({{axis, 2}});
     Planned planned(subject, b, spec);
     expect_refused_key(
@@ -86,7 +95,7 @@ std::string undeclared_dtypes(Subject& subject) {
   std::string tried;
   for (const int32_t dtype : kAllDtypes) {
     if (declares(d, dtype)) continue;
-    Planned planned(subject, b, sequence_spec(d));
+    Planned planned(subject, b, sequence_spec(subject, b));
     planned.plan.param_dtype = dtype;
     expect_refused_key(planned,
                        std::string(dtype_name(dtype)) + ", a dtype that describe does not declare",
@@ -98,18 +107,17 @@ std::string undeclared_dtypes(Subject& subject) {
 
 std::string declared_is_accepted(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  const YokeDescription d = description_of(b);
   for (const int32_t dtype : declared_dtypes(subject, b)) {
-    RunSpec spec = sequence_spec(d);
+    RunSpec spec = sequence_spec(subject, b);
     spec.model.dtype = dtype;
-    Planned(subject, b, spec).accept();
+    must_accept([&] { Planned(subject, b, spec).accept(); });
   }
   std::string tried;
   if (subject.nproc < 2) return tried;
   for (const int axis : declared_axes(subject, b)) {
-    RunSpec spec = sequence_spec(d);
+    RunSpec spec = sequence_spec(subject, b);
     spec.degrees = along({{axis, 2}});
-    spec = accepted_variant(subject, b, spec);
+    must_accept([&] { spec = accepted_variant(subject, b, spec); });
     tried += (tried.empty() ? "" : ", ") + std::string(yoke_degree_key(axis));
     for (const auto& [key, value] : spec.options) tried += " with " + key + " = " + value;
   }
@@ -118,7 +126,7 @@ std::string declared_is_accepted(Subject& subject) {
 
 std::string optimizers(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  RunSpec spec = sequence_spec(description_of(b));
+  RunSpec spec = sequence_spec(subject, b);
   spec.kind = 99;
   Planned unknown(subject, b, spec);
   expect_refused_key(unknown, "an optimizer that does not exist (99)", "train.optimizer");
@@ -152,9 +160,8 @@ std::string answer(Planned& planned) {
 
 std::string plan_is_pure(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  const YokeDescription d = description_of(b);
   for (const bool refused : {false, true}) {
-    RunSpec spec = sequence_spec(d);
+    RunSpec spec = sequence_spec(subject, b);
     spec.degrees = kUnset;
     if (refused) spec.kind = 99;
     std::vector<std::unique_ptr<Planned>> plans;
@@ -185,11 +192,11 @@ std::string plan_is_pure(Subject& subject) {
 std::string every_refusal(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
   const YokeDescription d = description_of(b);
-  RunSpec spec = sequence_spec(d);
+  RunSpec spec = sequence_spec(subject, b);
   spec.kind = 99;
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)
     if (!(d.axes & YOKE_AXIS_BIT(axis))) spec.degrees[axis] = 2;
-  if (spec.world() == 1) return "it declares every axis";
+  if (spec.world() == 1) throw NotRun("it declares every axis");
   Planned planned(subject, b, spec);
   expect_refused_key(planned, "an unknown optimizer beside an undeclared axis", "train.optimizer");
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis)

@@ -1,11 +1,13 @@
 // A step of the reference has three parts: forward and backward of every micro-batch through all
-// blocks, the norm of all gradients, and the update of each parameter.
+// blocks, the norm of all gradients, and the update of each parameter. It can make one mistake on
+// purpose; for most of them the batch is divided into data ranks, as the backend divides it.
 //
 // The reference must be obviously correct, so it is slow on purpose. Every value is a double in a
 // plain vector, and nothing is sharded. It uses none of the sdk's functions for clipping and
 // updates: backends use them too, so a fault in them would cancel out in a comparison.
 #include "sdk/conformance/reference.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -16,20 +18,21 @@ namespace {
 
 struct Parameter {
   const YokeParameter* what;
-  std::vector<double> value, grad, m, v;  // m is also the momentum of SGD
+  std::vector<double> value, grad, total, m, v;  // m is also the momentum of SGD
 };
 
 class Reference {
  public:
-  Reference(const YokeModel& model, const RunSpec& spec) : model_(model), spec_(spec) {
+  Reference(const YokeModel& model, const RunSpec& spec, Mistake mistake)
+      : model_(model), spec_(spec), mistake_(mistake) {
     const YokeModelSummary& s = *model.summary;
     for (uint64_t i = 0; i < s.num_params; ++i) {
-      Parameter p{s.params[i], {}, {}, {}, {}};
+      Parameter p{s.params[i], {}, {}, {}, {}, {}};
       const int64_t n = numel(p.what->shape, p.what->ndim);
       std::vector<float> initial(n);
       ok(model.init_param(model.ctx, static_cast<int64_t>(i), 0, n, initial.data(), &err_));
       p.value.assign(initial.begin(), initial.end());
-      for (auto* zeros : {&p.grad, &p.m, &p.v}) zeros->resize(n);
+      for (auto* zeros : {&p.grad, &p.total, &p.m, &p.v}) zeros->resize(n);
       params_.push_back(std::move(p));
     }
     for (size_t i = 0; i < params_.size(); ++i) {
@@ -43,24 +46,40 @@ class Reference {
     }
   }
 
-  void step(const YokeBatch& batch, int64_t t, double lr, Trace& trace) {
-    for (Parameter& p : params_) p.grad.assign(p.grad.size(), 0);
-    double loss = 0, weight = 0;
-    for (uint64_t m = 0; m < batch.num_micros; ++m)
-      forward_backward(*batch.micros[m], 1 / batch.token_weight, loss, weight);
-    double squares = 0;
-    for (const Parameter& p : params_)
-      for (const double g : p.grad) squares += g * g;
-    const double norm = std::sqrt(squares);
-    const double scale = spec_.clip > 0 ? std::min(1.0, spec_.clip / (norm + 1e-6)) : 1;
-    if (std::isfinite(norm)) {
+  // Makes one step. `ranks` are the batches of the data ranks; without a mistake, one rank has the
+  // whole batch.
+  void step(const std::vector<std::unique_ptr<Batch>>& ranks, int64_t t, double lr, Trace& trace) {
+    if (mistake_ != Mistake::kKeepsGradient)
+      for (Parameter& p : params_) p.total.assign(p.total.size(), 0);
+    double loss = 0, weight = 0, norm_of_first = 0;
+    for (const auto& rank : ranks) {
+      add_gradient(rank->batch(), static_cast<double>(ranks.size()), loss, weight);
+      if (mistake_ == Mistake::kNoReduction) break;
+      if (rank == ranks.front()) norm_of_first = norm(&Parameter::total);
+    }
+    const double whole = norm(&Parameter::total);
+    const double clipped = mistake_ == Mistake::kNormBeforeSum ? norm_of_first : whole;
+    const bool clips = mistake_ != Mistake::kNoClip && mistake_ != Mistake::kClipBeforeSum &&
+                       mistake_ != Mistake::kClipShare;
+    const double scale = clips ? clip_scale(spec_.clip, clipped) : 1;
+    if (std::isfinite(whole)) {
       for (Parameter& p : params_)
         if (p.what->trainable) update(p, scale, t, lr);
+      step_ = t;
     }
-    trace.loss.push_back(loss / batch.token_weight);
+    trace.loss.push_back(loss / ranks.front()->batch().token_weight);
     trace.weight.push_back(weight);
-    trace.norm.push_back(norm);
-    step_ = t;
+    trace.norm.push_back(whole);
+  }
+
+  // Computes the gradient of a batch, without an update.
+  State gradient(const YokeBatch& batch) {
+    double loss = 0, weight = 0;
+    add_gradient(batch, 1, loss, weight);
+    State s;
+    for (const Parameter& p : params_)
+      if (p.what->trainable) put(s, p, "grad", p.total);
+    return s;
   }
 
   State state() const {
@@ -110,6 +129,40 @@ class Reference {
     for (size_t i = 0; i < to.size(); ++i) to[i] = found->second.at(static_cast<int64_t>(i));
   }
 
+  double norm(std::vector<double> Parameter::*gradient) const {
+    double squares = 0;
+    for (const Parameter& p : params_)
+      for (const double g : p.*gradient) squares += g * g;
+    return std::sqrt(squares);
+  }
+
+  static double clip_scale(double clip, double norm) {
+    return clip > 0 ? std::min(1.0, clip / (norm + 1e-6)) : 1;
+  }
+
+  // Adds the gradient of one rank to the total.
+  void add_gradient(const YokeBatch& batch, double ranks, double& loss, double& weight) {
+    const auto micros = static_cast<double>(batch.num_micros);
+    for (Parameter& p : params_) p.grad.assign(p.grad.size(), 0);
+    for (uint64_t m = 0; m < batch.num_micros; ++m) {
+      const double targets = mistake_ == Mistake::kMeanOfMeans
+                                 ? batch.micros[m]->token_weight * micros * ranks
+                                 : batch.token_weight;
+      forward_backward(*batch.micros[m], 1 / targets, loss, weight);
+    }
+    double factor = 1;
+    if (mistake_ == Mistake::kTimesRanks) factor = ranks;
+    if (mistake_ == Mistake::kOverRanks) factor = 1 / ranks;
+    if (mistake_ == Mistake::kTimesMicros) factor = micros;
+    if (mistake_ == Mistake::kOverMicros) factor = 1 / micros;
+    if (mistake_ == Mistake::kClipBeforeSum)
+      factor = clip_scale(spec_.clip, norm(&Parameter::grad));
+    if (mistake_ == Mistake::kClipShare)
+      factor = clip_scale(spec_.clip / ranks, norm(&Parameter::grad));
+    for (Parameter& p : params_)
+      for (size_t k = 0; k < p.total.size(); ++k) p.total[k] += factor * p.grad[k];
+  }
+
   void forward_backward(const YokeMicroBatch& micro,
                         double loss_grad,
                         double& loss,
@@ -155,15 +208,24 @@ class Reference {
   // Applies the formulas that the contract gives at YokeOptimizer.
   void update(Parameter& p, double scale, int64_t t, double lr) const {
     const double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-    const double step = static_cast<double>(t);
+    const bool corrects = mistake_ != Mistake::kNoBiasCorrection;
+    const double correct1 = corrects ? 1 - std::pow(beta1, static_cast<double>(t)) : 1;
+    const double correct2 = corrects ? 1 - std::pow(beta2, static_cast<double>(t)) : 1;
+    const bool decays =
+        (p.what->decay || mistake_ == Mistake::kDecaysAll) && mistake_ != Mistake::kNoDecay;
+    const bool in_gradient = mistake_ == Mistake::kDecayInGradient;
+    if (mistake_ == Mistake::kPeakRate) lr = kPeakRate;
     for (size_t k = 0; k < p.value.size(); ++k) {
-      const double g = scale * p.grad[k];
-      if (p.what->decay) p.value[k] -= lr * spec_.weight_decay * p.value[k];
+      double g = scale * p.total[k];
+      if (decays && in_gradient) g += spec_.weight_decay * p.value[k];
+      if (decays && !in_gradient) p.value[k] -= lr * spec_.weight_decay * p.value[k];
       if (spec_.kind == YOKE_ADAMW) {
         p.m[k] = beta1 * p.m[k] + (1 - beta1) * g;
         p.v[k] = beta2 * p.v[k] + (1 - beta2) * g * g;
-        p.value[k] -= lr / (1 - std::pow(beta1, step)) * p.m[k] /
-                      (std::sqrt(p.v[k]) / std::sqrt(1 - std::pow(beta2, step)) + eps);
+        const double root = mistake_ == Mistake::kEpsInside
+                                ? std::sqrt(p.v[k] / correct2 + eps)
+                                : std::sqrt(p.v[k]) / std::sqrt(correct2) + eps;
+        p.value[k] -= lr / correct1 * p.m[k] / root;
       } else {
         p.m[k] = spec_.momentum * p.m[k] + g;
         p.value[k] -= lr * p.m[k];
@@ -173,26 +235,50 @@ class Reference {
 
   const YokeModel& model_;
   const RunSpec& spec_;
+  const Mistake mistake_;
   YokeError err_ = make_error();
   std::vector<Parameter> params_;
   int64_t step_ = 0;
 };
 
+// Returns a model for the reference.
+std::unique_ptr<TestModel> fp64_model(Subject& subject, ModelSpec spec) {
+  spec.dtype = YOKE_F64;
+  return subject.test_bed.make_model(spec, YokeString{"", 0});
+}
+
+// Returns the batches of the data ranks of a step.
+std::vector<std::unique_ptr<Batch>> batches_of(const RunSpec& spec, Mistake mistake, int64_t step) {
+  const int32_t ranks = mistake == Mistake::kNone ? 1
+                                                  : std::max(1, spec.degrees[YOKE_DP_REPLICATE]) *
+                                                        std::max(1, spec.degrees[YOKE_DP_SHARD]);
+  const bool whole = mistake == Mistake::kNone || spec.micro_batch == 0;
+  const int32_t micro = whole ? spec.global_batch / ranks : spec.micro_batch;
+  std::vector<std::unique_ptr<Batch>> batches;
+  for (int32_t r = 0; r < ranks; ++r)
+    batches.push_back(
+        std::make_unique<Batch>(Split{spec.global_batch, micro, r, ranks, spec.targets}, step));
+  return batches;
+}
+
 }  // namespace
 
 Trace reference_trace(Subject& subject, const RunSpec& spec, const ReferenceStart& start) {
-  ModelSpec model_spec = spec.model;
-  model_spec.dtype = YOKE_F64;
-  const auto model = subject.test_bed.make_model(model_spec, YokeString{"", 0});
-  Reference reference(model->model(), spec);
+  const auto model = fp64_model(subject, spec.model);
+  Reference reference(model->model(), spec, start.mistake);
   if (start.state != nullptr) reference.load(*start.state);
   Trace trace;
-  for (int64_t t = start.first_step; t < start.first_step + spec.steps; ++t) {
-    Batch batch({kGlobalBatch, kGlobalBatch, 0, 1, spec.uneven}, t);
-    reference.step(batch.batch(), t, spec.lr(t), trace);
-  }
+  for (int64_t t = start.first_step; t < start.first_step + spec.steps; ++t)
+    reference.step(batches_of(spec, start.mistake, t), t, spec.lr(t), trace);
   trace.state = reference.state();
   return trace;
+}
+
+State reference_gradient(Subject& subject, const ModelSpec& model_spec, const YokeBatch& batch) {
+  const auto model = fp64_model(subject, model_spec);
+  model->fault_injection().loss_factor_in_positions = true;
+  const RunSpec spec;
+  return Reference(model->model(), spec, Mistake::kNone).gradient(batch);
 }
 
 }  // namespace yoke::conformance

@@ -7,7 +7,7 @@
 #include "sdk/conformance/run.hpp"
 
 #include <cmath>
-#include <mutex>
+#include <cstring>
 
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/progress.hpp"
@@ -16,168 +16,9 @@
 #include "yoke/text.hpp"
 
 namespace yoke::conformance {
-namespace {
 
-void collect_refusal(void* ctx, const YokeRefusal* r) {
-  if (r == nullptr || r->header.struct_id != YOKE_ID_REFUSAL || r->note != 0) return;
-  static_cast<std::vector<PlanRefusal>*>(ctx)->push_back({std::string(view(r->key)),
-                                                          std::string(view(r->given)),
-                                                          std::string(view(r->allowed)),
-                                                          std::string(view(r->hint))});
-}
-
-std::string refusals_text(const std::vector<PlanRefusal>& refusals) {
-  std::string text;
-  for (const PlanRefusal& r : refusals)
-    text += (text.empty() ? "" : "; ") + r.key + " = " + r.given + " (allowed: " + r.allowed + ")";
-  return text.empty() ? "no refusal was reported" : text;
-}
-
-// Returns values to try for an option, without its default.
-std::vector<std::string> other_values(const YokeOptionInfo& o) {
-  std::vector<std::string> values;
-  if (o.type == YOKE_OPTION_BOOL) values = {"true", "false"};
-  if (o.type == YOKE_OPTION_INT) {
-    for (const double v : {1, 2, 3})
-      if (o.min > o.max || (v >= o.min && v <= o.max))
-        values.push_back(std::to_string(static_cast<int>(v)));
-  }
-  if (o.type == YOKE_OPTION_STRING) {
-    std::string_view rest = view(o.choices);
-    while (!rest.empty()) {
-      values.emplace_back(rest.substr(0, rest.find('|')));
-      rest.remove_prefix(std::min(rest.size(), values.back().size() + 1));
-    }
-  }
-  std::erase(values, view(o.default_value));
-  return values;
-}
-
-bool accepts(Planned& planned) {
-  if (planned.ask() != YOKE_OK || !planned.refusals.empty()) return false;
-  return yoke_degree_product(planned.plan.degree) == planned.plan.world_size;
-}
-
-}  // namespace
-
-Degrees along(std::initializer_list<std::pair<int, int32_t>> degrees) {
-  Degrees all;
-  all.fill(1);
-  for (const auto& [axis, degree] : degrees) all[axis] = degree;
-  return all;
-}
-
-std::string degrees_text(const Degrees& degrees) {
-  std::string text;
-  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
-    if (degrees[axis] <= 1) continue;
-    text += concat(text.empty() ? "" : " x ", yoke_degree_key(axis), " ", degrees[axis]);
-  }
-  return text.empty() ? "1 rank" : text;
-}
-
-int32_t RunSpec::world() const {
-  return static_cast<int32_t>(yoke_degree_product(degrees.data()));
-}
-
-// ---- Planning ----
-
-Planned::Planned(Subject& subject, const ParallelBackend& backend, const RunSpec& spec)
-    : err(make_error()), backend_(backend), spec_(spec), description_(description_of(backend)) {
-  model_ = subject.test_bed.make_model(spec.model, description_.torch_tag);
-  options = subject.test_bed.options(description_, spec.options);
-  optimizer.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
-  optimizer.kind = spec.kind;
-  optimizer.beta1 = 0.9;
-  optimizer.beta2 = 0.95;
-  optimizer.eps = 1e-8;
-  optimizer.momentum = spec.momentum;
-  optimizer.weight_decay = spec.weight_decay;
-  optimizer.clip = spec.clip;
-  optimizer.lr = 0.05;
-  plan.header = YOKE_HEADER(YokePlan, YOKE_ID_PLAN);
-  plan.optimizer = &optimizer;
-  plan.world_size = spec.world();
-  std::copy(spec.degrees.begin(), spec.degrees.end(), plan.degree);
-  plan.global_batch = kGlobalBatch;
-  plan.micro_batch = spec.micro_batch;
-  plan.param_dtype = spec.model.dtype;
-  args.header = YOKE_HEADER(YokePlanArgs, YOKE_ID_PLAN_ARGS);
-  args.header.next = subject.test_bed.plan_extensions();
-  args.model = model_->model().summary;
-  args.options = options.data;
-  args.num_options = options.size;
-  args.refuse = collect_refusal;
-  args.refuse_ctx = &refusals;
-}
-
-int32_t Planned::ask() {
-  refusals.clear();
-  err = make_error();
-  return call_backend("plan", [&] { return backend_.plan(&args, &plan, &err); });
-}
-
-void Planned::accept() {
-  const int32_t code = ask();
-  if (code != YOKE_OK || !refusals.empty()) {
-    const std::string what =
-        concat(degrees_text(spec_.degrees), " with ", dtype_name(spec_.model.dtype));
-    const char* separator = err.text[0] != 0 ? "; " : "";
-    throw Failed(concat("plan refuses ", what, " (code ", code, "): ", refusals_text(refusals)) +
-                 concat(separator, err.text));
-  }
-  // An unset degree means 1 for a backend that does not use that axis.
-  for (int32_t& degree : plan.degree) degree = std::max(degree, 1);
-  const int64_t product = yoke_degree_product(plan.degree);
-  if (product != plan.world_size) {
-    throw Failed(concat("plan accepted ",
-                        plan.world_size,
-                        " rank(s), but the product of its degrees is ",
-                        product));
-  }
-  const int32_t data_ranks = plan.degree[YOKE_DP_REPLICATE] * plan.degree[YOKE_DP_SHARD];
-  if (plan.micro_batch == 0) plan.micro_batch = plan.global_batch / data_ranks;
-  if (plan.reduce_dtype == 0) plan.reduce_dtype = yoke_default_reduce_dtype(plan.param_dtype);
-}
-
-std::vector<RunSpec> variants(Subject& subject,
-                              const ParallelBackend& backend,
-                              const RunSpec& spec) {
-  std::vector<RunSpec> accepted;
-  const YokeDescription d = description_of(backend);
-  for (uint64_t i = 0; i < d.num_options; ++i) {
-    for (const std::string& value : other_values(*d.options[i])) {
-      RunSpec other = spec;
-      if (!other.options.emplace(view(d.options[i]->key), value).second) continue;
-      Planned planned(subject, backend, other);
-      if (accepts(planned)) accepted.push_back(other);
-    }
-  }
-  return accepted;
-}
-
-bool updates_locally(const ParallelBackend& backend) {
-  return (description_of(backend).traits & YOKE_LOCAL_UPDATES) != 0;
-}
-
-RunSpec accepted_variant(Subject& subject, const ParallelBackend& backend, RunSpec spec) {
-  Planned plain(subject, backend, spec);
-  if (accepts(plain)) return spec;
-  const auto others = variants(subject, backend, spec);
-  if (!others.empty()) return others.front();
-  Planned(subject, backend, spec).accept();  // throws with the refusals
-  throw Failed(concat("describe declares ",
-                      degrees_text(spec.degrees),
-                      ", but plan refuses it with every value of every option"));
-}
-
-// ---- One rank ----
-
-RunSpec short_run() {
-  RunSpec spec;
-  spec.steps = 3;
-  spec.micro_batch = 4;
-  return spec;
+std::string code_text(int32_t code, const YokeError& err) {
+  return concat(code, " ('", err.text, "')");
 }
 
 YokeStepArgs step_args(const YokeBatch* batch, int64_t step, double lr) {
@@ -224,7 +65,10 @@ int32_t Instance::step(Batch& batch, int64_t step, double lr, uint32_t flags) {
   YokeStepArgs args = step_args(&batch.batch(), step, lr);
   args.flags = flags;
   if (planned_.plan.param_dtype == YOKE_F16 && flags == 0) args.loss_scale = loss_scale;
-  return call_backend("step", [&] { return backend.step(wrapped.model, &args, &result, &err); });
+  const int32_t code =
+      call_backend("step", [&] { return backend.step(wrapped.model, &args, &result, &err); });
+  if (code == YOKE_OK) planned_.stepped();
+  return code;
 }
 
 int32_t Instance::checkpoint(int32_t op, const std::function<int32_t(const YokePiece&)>& visit) {
@@ -301,27 +145,36 @@ InstrumentedModel& Instance::instrument(const YokeModel& model) {
 
 // Ranks are numbered with tp innermost, then cp, then the data axes. Ranks that differ only in tp
 // or cp have the same data rank and get the same samples.
-Split Instance::split(bool uneven) const {
+Split Instance::split(Targets targets) const {
   const YokePlan& p = planned_.plan;
   const int32_t shards = p.degree[YOKE_DP_SHARD];
   const int32_t inner = p.degree[YOKE_CP] * p.degree[YOKE_TP];
   const int32_t data_ranks = p.degree[YOKE_DP_REPLICATE] * shards;
-  return {p.global_batch, p.micro_batch, host->rank / inner % data_ranks, data_ranks, uneven};
+  return {p.global_batch, p.micro_batch, host->rank / inner % data_ranks, data_ranks, targets};
 }
 
 // ---- All ranks ----
 
 namespace {
 
-// The results that one rank reported, with one value for each step.
+// The results that one rank reported, with one value for each step, and its state at the end.
 struct RankResults {
   std::vector<double> loss, weight, norm;
+  std::vector<Piece> pieces;
 };
 
-RankResults train_rank(Instance& instance, const RunSpec& spec, const RunHooks& hooks) {
+// Trains on one rank, from init to destroy.
+RankResults train_rank(Instance& instance,
+                       TestModel& model,
+                       const RunSpec& spec,
+                       const RunHooks& hooks) {
+  instance.must(instance.init(), "init");
+  instance.must(instance.wrap(model.model()), "wrap_model");
+  if (hooks.start != nullptr) instance.load(*hooks.start);
+  if (hooks.prepare) hooks.prepare(instance, model.fault_injection());
   RankResults results;
   for (int64_t step = hooks.first_step; step < hooks.first_step + spec.steps; ++step) {
-    Batch batch(instance.split(spec.uneven), step);
+    Batch batch(instance.split(spec.targets), step);
     instance.must(instance.step(batch, step, spec.lr(step)), "step");
     results.loss.push_back(instance.result.loss_sum / batch.batch().token_weight);
     results.weight.push_back(instance.result.loss_weight);
@@ -335,7 +188,13 @@ RankResults train_rank(Instance& instance, const RunSpec& spec, const RunHooks& 
                           batch.batch().token_weight,
                           " targets"));
     }
+    if (!std::isnan(instance.result.grad_norm) && !(instance.result.grad_norm >= 0))
+      throw Failed(concat("step ", step, " reports grad_norm ", instance.result.grad_norm) +
+                   "; allowed: 0 or more, or NaN for unknown");
   }
+  results.pieces = instance.save();
+  instance.destroy_model();
+  instance.destroy();
   return results;
 }
 
@@ -361,6 +220,55 @@ void compare_ranks(const std::vector<RankResults>& seen) {
   }
 }
 
+// Puts the states of all ranks together. Throws Failed if anything is missing, which check K8
+// examines.
+State whole_state(const ParallelBackend& backend,
+                  const TestModel& model,
+                  const RunSpec& spec,
+                  const std::vector<RankResults>& ranks) {
+  std::vector<std::vector<Piece>> pieces;
+  for (const RankResults& r : ranks) pieces.push_back(r.pieces);
+  State state;
+  try {
+    state = assemble(pieces);
+  } catch (const Failed& e) {
+    throw Failed(e.what(), {"K8", ""});
+  }
+  const bool own = (description_of(backend).traits & YOKE_OWN_UPDATE) != 0;
+  const std::string missing =
+      missing_key(state, *model.model().summary, own ? std::vector<std::string>() : spec.moments());
+  if (!missing.empty()) throw Failed("no rank shows " + missing + " to checkpoint", {"K8", ""});
+  return state;
+}
+
+Trace trace_of(Subject& subject,
+               const ParallelBackend& backend,
+               const RunSpec& spec,
+               const std::vector<RankResults>& ranks) {
+  const auto model = subject.test_bed.make_model(spec.model, YokeString{"", 0});
+  return {ranks[0].loss, ranks[0].weight, ranks[0].norm, whole_state(backend, *model, spec, ranks)};
+}
+
+std::string to_bytes(const RankResults& results) {
+  std::string bytes;
+  for (const auto* values : {&results.loss, &results.weight, &results.norm})
+    bytes.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(double));
+  return bytes + to_bytes(results.pieces);
+}
+
+RankResults results_from(std::string_view bytes, int steps) {
+  RankResults results;
+  const size_t size = static_cast<size_t>(steps) * sizeof(double);
+  if (bytes.size() < 3 * size) throw Failed("a rank gave no results");
+  for (auto* values : {&results.loss, &results.weight, &results.norm}) {
+    values->resize(static_cast<size_t>(steps));
+    std::memcpy(values->data(), bytes.data(), size);
+    bytes.remove_prefix(size);
+  }
+  results.pieces = from_bytes(bytes);
+  return results;
+}
+
 }  // namespace
 
 void on_ranks(Subject& subject,
@@ -381,19 +289,28 @@ Trace train(Subject& subject,
             const RunSpec& spec,
             const RunHooks& hooks) {
   std::vector<RankResults> seen(spec.world());
-  std::vector<std::vector<Piece>> pieces(spec.world());
   on_ranks(subject, backend, spec, [&](Instance& instance, TestModel& model) {
-    instance.must(instance.init(), "init");
-    instance.must(instance.wrap(model.model()), "wrap_model");
-    if (hooks.start != nullptr) instance.load(*hooks.start);
-    if (hooks.prepare) hooks.prepare(instance, model.fault_injection());
-    seen[instance.host->rank] = train_rank(instance, spec, hooks);
-    pieces[instance.host->rank] = instance.save();
-    instance.destroy_model();
-    instance.destroy();
+    seen[instance.host->rank] = train_rank(instance, model, spec, hooks);
   });
+  if (!hooks.ranks_may_differ) compare_ranks(seen);
+  return trace_of(subject, backend, spec, seen);
+}
+
+Trace train_in_processes(Subject& subject, const ParallelBackend& backend, const RunSpec& spec) {
+  Planned planned(subject, backend, spec);
+  planned.accept();
+  std::vector<RankResults> seen;
+  for (const std::string& bytes :
+       subject.test_bed.run_processes(planned.plan, [&](const YokeHost& host) {
+         const auto model =
+             subject.test_bed.make_model(spec.model, planned.description().torch_tag);
+         Instance instance(backend, planned, host);
+         return to_bytes(train_rank(instance, *model, spec, {}));
+       }))
+    seen.push_back(results_from(bytes, spec.steps));
+  planned.stepped();
   compare_ranks(seen);
-  return {seen[0].loss, seen[0].weight, seen[0].norm, assemble(pieces)};
+  return trace_of(subject, backend, spec, seen);
 }
 
 }  // namespace yoke::conformance

@@ -10,6 +10,7 @@
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/progress.hpp"
 #include "sdk/conformance/run.hpp"
+#include "yoke/plan.h"
 #include "yoke/text.hpp"
 
 namespace yoke::conformance {
@@ -48,7 +49,7 @@ void expect_header(const T& value, uint32_t id, const char* name) {
 
 std::string keeps_to_the_size(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  on_ranks(subject, b, RunSpec(), [&](Instance& instance, TestModel& model) {
+  on_ranks(subject, b, basic_run(subject, b), [&](Instance& instance, TestModel& model) {
     Guarded<YokeError> err(make_error());
     b.describe(nullptr, &err.known);
     err.expect_untouched("YokeError");
@@ -63,7 +64,7 @@ std::string keeps_to_the_size(Subject& subject) {
     instance.wrapped = wrapped.known;
     wrapped.expect_untouched("YokeWrapResult");
     expect_header(wrapped.known, YOKE_ID_WRAP_RESULT, "YokeWrapResult");
-    Batch batch(instance.split(false), 1);
+    Batch batch(instance.split(), 1);
     const YokeStepArgs args = step_args(&batch.batch());
     Guarded<YokeStepResult> result(instance.result);
     instance.must(
@@ -125,7 +126,7 @@ class Summary {
 template <class Through>
 State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {
   State state;
-  Planned planned(subject, b, RunSpec());
+  Planned planned(subject, b, basic_run(subject, b));
   const Summary in_plan(*planned.args.model, through);
   auto plan_args = through(planned.args);
   plan_args.known.model = in_plan.get();
@@ -134,11 +135,12 @@ State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {
       call_backend("plan", [&] { return b.plan(&plan_args.known, &plan.known, nullptr); });
   if (code != YOKE_OK) throw Failed(concat("plan refuses it, with code ", code));
   for (int32_t& degree : plan.known.degree) degree = 1;
-  plan.known.reduce_dtype = YOKE_F64;
+  if (plan.known.reduce_dtype == 0)
+    plan.known.reduce_dtype = yoke_default_reduce_dtype(plan.known.param_dtype);
   plan.known.micro_batch = kGlobalBatch;
   auto optimizer = through(planned.optimizer);
   plan.known.optimizer = &optimizer.known;
-  on_ranks(subject, b, RunSpec(), [&](Instance& instance, TestModel& model) {
+  on_ranks(subject, b, basic_run(subject, b), [&](Instance& instance, TestModel& model) {
     auto host = through(*instance.host);
     auto args = through(instance.init_args);
     args.known.plan = &plan.known;
@@ -151,7 +153,7 @@ State two_steps(Subject& subject, const ParallelBackend& b, Through&& through) {
     wide.known.summary = wide_summary.get();
     instance.must(instance.wrap(wide.known), "wrap_model");
     for (const int64_t step : {1, 2}) {
-      Batch batch(instance.split(false), step);
+      Batch batch(instance.split(), step);
       auto contents = through(batch.batch());
       auto step_with = through(step_args(&contents.known));
       step_with.known.step = step;

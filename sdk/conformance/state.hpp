@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/parallel_backend.h"
@@ -44,17 +45,34 @@ using State = std::map<std::string, WholeTensor>;  // keyed by "name/kind"
 // pieces of a tensor have different shapes or dtypes.
 State assemble(const std::vector<std::vector<Piece>>& by_rank);
 
-// Fills the view of a piece on LOAD, and converts between floating-point dtypes. If the state lacks
-// the tensor, returns YOKE_NOT_FOUND for a kind that only this backend knows, and throws Failed for
-// a kind of the contract.
+// Returns the first key that a complete state has and this one lacks, or "": every parameter, the
+// step, and the moments of every trainable parameter, each of the kinds `moments`.
+std::string missing_key(const State& state,
+                        const YokeModelSummary& model,
+                        const std::vector<std::string>& moments);
+
+// Fills the view of a piece on LOAD, and converts between floating-point dtypes. For a kind that
+// only this backend knows, returns YOKE_NOT_FOUND if the state lacks the tensor, or has it for
+// another number of ranks. Throws Failed if the state lacks a kind of the contract.
 int32_t fill_piece(const State& state, const YokePiece& piece);
+
+// Returns whether the contract defines the kind of the tensor with this key.
+bool is_standard(const std::string& key);
 
 // Returns the state without the kinds that only one backend knows.
 State standard_kinds(State state);
 
 // Returns a sentence on the first difference, or "". `relative` is the allowed difference of an
-// element divided by the largest magnitude in its tensor of b; 0 requires equal bits. A tensor that
-// only one state has is a difference.
+// element divided by the largest magnitude in its tensor of b, but for one element in 10,000; 0
+// requires equal bits. A tensor that only one state has is a difference.
 std::string difference(const State& a, const State& b, double relative);
+
+// Returns the distance of all tensors of a kind together from those of b, relative to the norm of
+// b. Both states have the same tensors.
+double distance(const State& a, const State& b, const std::string& kind);
+
+// Writes pieces as text of bytes, and reads them again.
+std::string to_bytes(const std::vector<Piece>& pieces);
+std::vector<Piece> from_bytes(std::string_view bytes);
 
 }  // namespace yoke::conformance

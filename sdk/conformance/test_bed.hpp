@@ -1,6 +1,6 @@
 // TestBed provides the parts of a host that the checks need: models, options and ranks. Ranks are
-// threads of the check's process. The contract allows this, because two contexts of one process
-// must be independent.
+// threads of the check's process, except in a few checks. The contract allows this, because two
+// contexts of one process must be independent.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "yoke/parallel_backend.h"
 
@@ -28,6 +29,7 @@ struct ModelSpec {
   bool tied = true;             // the first parameter is shared with the last block
   bool unused = false;          // kOdd only: one parameter has no influence on the loss
   bool decay_matrices = false;  // weight decay applies to two-dimensional parameters only
+  bool large = false;           // kOdd only: two parameters have 70,000 elements
 };
 
 // Faults that a check injects into the computation of one rank's model. They take effect through
@@ -36,6 +38,10 @@ struct ModelSpec {
 struct FaultInjection {
   int64_t fail_forward = -1;  // block forwards that succeed before one fails; -1 = all
   double loss_factor = 1;     // factor by which the loss is multiplied
+  // Whether the first of the positions of a micro-batch is another factor of its loss, see
+  // Batch::cancel.
+  bool loss_factor_in_positions = false;
+  bool infinite_element = false;  // whether one element of one gradient becomes infinite
 };
 
 // A model for one rank, with its fault injection. One thread at a time.
@@ -73,6 +79,12 @@ class TestBed {
   // plan. A rank whose body throws is lost to the others. Rethrows the exception that was thrown
   // first, after all ranks have returned.
   virtual void run(const YokePlan& plan, const std::function<void(const YokeHost& host)>& body) = 0;
+
+  // Does the same with ranks that are processes, and returns what the bodies have returned, by rank.
+  // They are copies of this process, which must have a single thread. Throws Failed with the text of
+  // the first exception, or if a process dies.
+  virtual std::vector<std::string> run_processes(
+      const YokePlan& plan, const std::function<std::string(const YokeHost& host)>& body) = 0;
 };
 
 }  // namespace yoke::conformance

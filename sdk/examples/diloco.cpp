@@ -29,6 +29,8 @@ using yoke::Options;
 
 constexpr uint32_t kWorkers = YOKE_AXIS_BIT(YOKE_DP_REPLICATE);
 constexpr uint32_t kInside = YOKE_ALL_AXES & ~kWorkers;
+// The largest number of workers, because every kind of state must be declared.
+constexpr int kMostWorkers = 128;
 
 // Returns the plan for the inner backend, which covers one worker's share of the ranks and the
 // batch.
@@ -198,6 +200,11 @@ class Worker final : public yoke::Wrapped {
 // standard kinds. Every worker then starts from them, with the loaded parameters as the anchor and
 // zero velocity.
 
+// Returns the kind under which a worker other than the first saves state of the given kind.
+std::string worker_kind(int64_t worker, const std::string& kind) {
+  return "w" + std::to_string(worker) + "_" + kind;
+}
+
 // Passes inner pieces on to the host's visitor, under the kinds above.
 struct Worker::Walk {
   const YokeCheckpointArgs& args;
@@ -210,7 +217,7 @@ struct Worker::Walk {
   int32_t inner(const YokePiece& piece, YokeError* err) const {
     const std::string kind(yoke::view(piece.kind));
     if (worker == 0) return visit(piece, kind, err);
-    const int32_t code = visit(piece, "w" + std::to_string(worker) + "_" + kind, err);
+    const int32_t code = visit(piece, worker_kind(worker, kind), err);
     const bool unknown = args.op == YOKE_CHECKPOINT_LOAD && code == YOKE_NOT_FOUND;
     return unknown ? visit(piece, kind, err) : code;
   }
@@ -274,27 +281,47 @@ class DilocoContext final : public yoke::Context {
   const Setup setup_;
 };
 
+// Returns the declarations of all kinds that a checkpoint of any number of workers may have.
+std::vector<YokeStateKind> own_kinds() {
+  static const std::vector<std::string> of_workers = [] {
+    std::vector<std::string> names;
+    for (int worker = 1; worker < kMostWorkers; ++worker)
+      for (const char* kind : {"param", "exp_avg", "exp_avg_sq", "momentum", "step"})
+        names.push_back(worker_kind(worker, kind));
+    return names;
+  }();
+  std::vector<YokeStateKind> kinds = {
+      yoke::state_kind("outer_anchor", "parameters after the last synchronisation"),
+      yoke::state_kind("outer_velocity", "momentum of the outer SGD")};
+  for (const std::string& name : of_workers)
+    kinds.push_back(yoke::state_kind(name, "state of another worker than the first"));
+  return kinds;
+}
+
 class Diloco final : public yoke::Backend {
  public:
   const YokeDescription& describe() const override {
     static const YokeOptionInfo rows[] = {
         yoke::option_info(YOKE_OPTION_STRING, "inner", "replicas", "", "backend of every worker"),
-        yoke::option_info(YOKE_OPTION_INT,
-                          "local_steps",
-                          "50",
-                          "",
-                          "steps between two synchronisations of the workers",
-                          {1, 1e9}),
-        yoke::option_info(
-            YOKE_OPTION_DOUBLE, "lr", "0.7", "", "learning rate of the outer SGD", {0, 1e9}),
-        yoke::option_info(YOKE_OPTION_DOUBLE,
-                          "momentum",
-                          "0.9",
-                          "",
-                          "Nesterov momentum of the outer SGD; 0 with lr 1 = plain averaging",
-                          {0, 1}),
+        yoke::changes_numbers(yoke::option_info(YOKE_OPTION_INT,
+                                                "local_steps",
+                                                "50",
+                                                "",
+                                                "steps between two synchronisations of the workers",
+                                                {1, 1e9})),
+        yoke::changes_numbers(yoke::option_info(
+            YOKE_OPTION_DOUBLE, "lr", "0.7", "", "learning rate of the outer SGD", {0, 1e9})),
+        yoke::changes_numbers(
+            yoke::option_info(YOKE_OPTION_DOUBLE,
+                              "momentum",
+                              "0.9",
+                              "",
+                              "Nesterov momentum of the outer SGD; 0 with lr 1 = plain averaging",
+                              {0, 1})),
     };
     static const auto options = yoke::pointers_to(rows);
+    static const std::vector<YokeStateKind> kinds = own_kinds();
+    static const auto kind_pointers = yoke::pointers_to(kinds);
     static constexpr int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
     static const YokeDescription description = [] {
       YokeDescription d =
@@ -305,6 +332,7 @@ class Diloco final : public yoke::Backend {
                             (1u << YOKE_NUM_AXES) - 1,
                             0xf);
       yoke::set_options(d, options);
+      yoke::set_state_kinds(d, kind_pointers);
       // Everything is declared here. What is possible depends on the inner backend, so plan
       // decides.
       d.traits = YOKE_LOCAL_UPDATES | YOKE_BY_OPTIONS;
@@ -347,6 +375,11 @@ class Diloco final : public yoke::Backend {
     if (workers == 0)
       workers = static_cast<int32_t>(
           std::max<int64_t>(1, plan.world_size / yoke_degree_product(plan.degree)));
+    if (workers > kMostWorkers)
+      report.refuse("dp_degree",
+                    std::to_string(workers),
+                    "at most " + std::to_string(kMostWorkers),
+                    "use other axes inside of the workers");
     const auto require_divides = [&](const char* key, int32_t total, const char* what) {
       if (total % workers == 0) return true;
       report.refuse(key,

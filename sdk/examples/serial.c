@@ -60,6 +60,7 @@ static int32_t init(const YokeInitArgs* args, YokeContext** out, YokeError* err)
   YOKE_REQUIRE(args, YOKE_ID_INIT_ARGS);
   YOKE_REQUIRE(args->plan, YOKE_ID_PLAN);
   YOKE_REQUIRE(args->host, YOKE_ID_HOST);
+  YOKE_TRY(yoke_check_dtypes(args->plan, err));
   if (args->host->device.type != YOKE_DEVICE_CPU)
     return yoke_fail(err, YOKE_UNIMPLEMENTED, "serial works on the CPU only; set device = \"cpu\"");
   *out = calloc(1, sizeof **out);
@@ -118,6 +119,7 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
   YOKE_REQUIRE(args, YOKE_ID_STEP_ARGS);
   YOKE_REQUIRE(args->batch, YOKE_ID_BATCH);
   YOKE_REQUIRE(out, YOKE_ID_STEP_RESULT);
+  YOKE_TRY(yoke_check_flags(args, err));
   f = &w->flat;
   YOKE_TRY(yoke_flat_run(f, args, w->context->args.host, sums, err));
   YOKE_TRY(yoke_sum(&w->context->replicas, sums, 2, YOKE_F64, err)); /* loss, number of targets */
@@ -136,6 +138,7 @@ static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeEr
   if (w == NULL)
     return yoke_fail(err, YOKE_FAILED_PRECONDITION, "checkpoint was called before wrap_model");
   YOKE_REQUIRE(args, YOKE_ID_CHECKPOINT_ARGS);
+  YOKE_TRY(yoke_check_op(args, err));
   return yoke_flat_visit(&w->flat, args, w->context->args.host->rank, err);
 }
 

@@ -90,6 +90,51 @@ static inline int32_t yoke_fail(YokeError* err, int32_t code, const char* format
                ? YOKE_OK                                            \
                : yoke_fail(err, YOKE_INVALID_ARGUMENT, "%s is NULL or not a %s", #pointer, #id))
 
+/* Returns whether a field of a plan is a dtype of this version of the contract, or unset (0). */
+static inline int yoke_is_dtype_or_unset(int32_t dtype) {
+  switch (dtype) {
+    case 0:
+    case YOKE_I32:
+    case YOKE_I64:
+    case YOKE_U8:
+    case YOKE_F16:
+    case YOKE_F32:
+    case YOKE_F64:
+    case YOKE_BF16:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+/* Refuse values that this version of the contract does not have, as it requires: dtypes of a plan,
+ * flags of a step, the op of a checkpoint. Call them at the start of init, step and checkpoint. They
+ * fail with YOKE_UNIMPLEMENTED. */
+static inline int32_t yoke_check_dtypes(const YokePlan* plan, YokeError* err) {
+  if (yoke_is_dtype_or_unset(plan->param_dtype) && yoke_is_dtype_or_unset(plan->reduce_dtype))
+    return YOKE_OK;
+  return yoke_fail(err,
+                   YOKE_UNIMPLEMENTED,
+                   "init: the plan has the dtypes 0x%x and 0x%x, one of which is unknown; allowed: "
+                   "YOKE_I32 to YOKE_BF16",
+                   (unsigned)plan->param_dtype,
+                   (unsigned)plan->reduce_dtype);
+}
+static inline int32_t yoke_check_flags(const YokeStepArgs* args, YokeError* err) {
+  if ((args->flags & ~(uint32_t)YOKE_STEP_FORWARD_ONLY) == 0) return YOKE_OK;
+  return yoke_fail(err,
+                   YOKE_UNIMPLEMENTED,
+                   "step: the flags are 0x%x; allowed: YOKE_STEP_FORWARD_ONLY",
+                   (unsigned)args->flags);
+}
+static inline int32_t yoke_check_op(const YokeCheckpointArgs* args, YokeError* err) {
+  if (args->op >= YOKE_CHECKPOINT_SAVE && args->op <= YOKE_CHECKPOINT_DESCRIBE) return YOKE_OK;
+  return yoke_fail(err,
+                   YOKE_UNIMPLEMENTED,
+                   "checkpoint: the op is %d; allowed: YOKE_CHECKPOINT_SAVE to _DESCRIBE",
+                   (int)args->op);
+}
+
 /* Sets *result to zero except for its header, as the contract requires of a call that fails. Writes
  * no more bytes than the struct has for either side. Does nothing if result is NULL or has a
  * different struct_id. Use the macro YOKE_CLEAR(result, id), at the start of a slot. */
@@ -200,6 +245,16 @@ static inline void yoke_set(void* array, int32_t dtype, int64_t i, double value)
   } else {
     ((float*)array)[i] = (float)value;
   }
+}
+
+/* Checks that a tensor of the host is of the version of DLPack that the contract uses. With any other
+ * version only its deleter may be used. NULL is allowed. Fails with YOKE_UNIMPLEMENTED. */
+static inline int32_t yoke_check_tensor(const YokeManagedTensor* t, YokeError* err) {
+  if (t == NULL || t->dlpack_major == 1) return YOKE_OK;
+  return yoke_fail(err,
+                   YOKE_UNIMPLEMENTED,
+                   "a block returned a tensor with dlpack_major %u; allowed: 1",
+                   (unsigned)t->dlpack_major);
 }
 
 /* Calls the deleter of a tensor that the host made, and sets *t to NULL. *t may be NULL. */
@@ -314,6 +369,7 @@ static inline int32_t yoke_walk_forward(YokeWalk* w, const YokeMicroBatch* micro
     YOKE_TRY(w->model->block_forward(w->model->ctx, &args, &out, err));
     w->blocks[b].carry = out.carry_out;
     w->blocks[b].saved = out.saved;
+    YOKE_TRY(yoke_check_tensor(out.carry_out, err));
     w->loss_sum += out.loss_sum;
     w->loss_weight += out.loss_weight;
     if (!args.save && b > 0) yoke_release(&w->blocks[b - 1].carry);
@@ -346,6 +402,7 @@ static inline int32_t yoke_walk_backward(YokeWalk* w, YokeError* err) {
     code = w->model->block_backward(w->model->ctx, &args, &grad_in, err);
     yoke_release(&grad_out);
     grad_out = grad_in;
+    if (code == YOKE_OK) code = yoke_check_tensor(grad_in, err);
   }
   yoke_release(&grad_out);
   return code;

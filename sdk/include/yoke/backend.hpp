@@ -32,6 +32,7 @@
 #include <string>
 #include <vector>
 
+#include "yoke/author.h"
 #include "yoke/error.hpp"
 #include "yoke/optimizer.h"
 #include "yoke/options.hpp"
@@ -85,6 +86,14 @@ inline YokeStepResult step_result(const YokeStepArgs& args,
   result.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   yoke_report_step(&args, loss_sum, loss_weight, grad_norm, &result);
   return result;
+}
+
+// ---- Tensors of the host ----
+
+// Checks that a tensor which the host has returned, or NULL, is of the version of DLPack that the
+// contract uses. With any other version only its deleter may be used. Throws Error(UNIMPLEMENTED).
+inline void require_dlpack(const ManagedTensor& t) {
+  call([&](YokeError* err) { return yoke_check_tensor(t.get(), err); });
 }
 
 // ---- The classes to subclass ----
@@ -185,6 +194,38 @@ inline void set_options(YokeDescription& d, const std::vector<const YokeOptionIn
   d.num_options = infos.size();
 }
 
+// Returns a row of a table of options that is declared to change the losses and the state of a run,
+// as a hyperparameter does.
+inline YokeOptionInfo changes_numbers(YokeOptionInfo row) {
+  row.effects = YOKE_OPTION_CHANGES_NUMBERS;
+  return row;
+}
+
+// Returns the declaration of a kind of state that only this backend has. The texts must be literals.
+// flags: YOKE_STATE_PER_RANK or 0.
+inline YokeStateKind state_kind(std::string_view kind, std::string_view doc, uint32_t flags = 0) {
+  YokeStateKind k{};
+  k.header = YOKE_HEADER(YokeStateKind, YOKE_ID_STATE_KIND);
+  k.kind = view(kind);
+  k.doc = view(doc);
+  k.flags = flags;
+  return k;
+}
+
+// Returns pointers to the rows of a table of kinds of state, as YokeDescription needs them. Both the
+// table and the returned vector must live as long as the process: make them static.
+inline std::vector<const YokeStateKind*> pointers_to(const std::vector<YokeStateKind>& rows) {
+  std::vector<const YokeStateKind*> pointers;
+  for (const YokeStateKind& row : rows) pointers.push_back(&row);
+  return pointers;
+}
+
+// Adds kinds of state to a description. kinds must live as long as the process.
+inline void set_state_kinds(YokeDescription& d, const std::vector<const YokeStateKind*>& kinds) {
+  d.state_kinds = kinds.data();
+  d.num_state_kinds = kinds.size();
+}
+
 // Returns a context that needs no class of its own. It makes one State from the arguments of init,
 // and each model as a Model, a subclass of Wrapped, from (const YokeModel&, const State&):
 //
@@ -275,6 +316,7 @@ struct Table {
       require(args->plan, YOKE_ID_PLAN, "init: args->plan");
       require(args->plan->optimizer, YOKE_ID_OPTIMIZER, "init: args->plan->optimizer");
       require(args->host, YOKE_ID_HOST, "init: args->host");
+      call([&](YokeError* e) { return yoke_check_dtypes(args->plan, e); });
       *out = reinterpret_cast<YokeContext*>(instance().init(*args).release());
     });
   }
@@ -308,6 +350,7 @@ struct Table {
       require(args, YOKE_ID_STEP_ARGS, "step: args");
       require(args->batch, YOKE_ID_BATCH, "step: args->batch");
       require(out, YOKE_ID_STEP_RESULT, "step: out");
+      call([&](YokeError* e) { return yoke_check_flags(args, e); });
       write_result(out, reinterpret_cast<Wrapped*>(model)->step(*args));
     });
   }
@@ -317,6 +360,7 @@ struct Table {
     return guard(err, [&] {
       require_handle(model, "checkpoint: model");
       require(args, YOKE_ID_CHECKPOINT_ARGS, "checkpoint: args");
+      call([&](YokeError* e) { return yoke_check_op(args, e); });
       reinterpret_cast<Wrapped*>(model)->checkpoint(*args);
     });
   }

@@ -1,11 +1,4 @@
-// How the wrappers work.
-//
-// InstrumentedHost copies the function table of the host and replaces the functions that it
-// examines. Every table in the contract has a ctx, which here points to the wrapper. Collectives
-// are the exception: they get a communicator and no ctx, so a map from communicators to wrappers is
-// used.
-//
-// InstrumentedModel replaces all callbacks. For `saved` and for managed tensors it gives the
+// The wrapper replaces all callbacks. For `saved` and for managed tensors it gives the
 // backend its own objects, each of which contains the real one. An object that the backend does not
 // release therefore shows in a count, and a release of the real object always goes through the
 // wrapper.
@@ -13,132 +6,15 @@
 // A gradient that the backend borrows is a copy. It is overwritten, not freed, as soon as
 // on_grad_ready has returned. A backend that reads it too late gets NaN on every run. Freed memory
 // would often still hold the right values.
-#include "sdk/conformance/instrumentation.hpp"
+#include "sdk/conformance/instrumented_model.hpp"
 
 #include <cstring>
-#include <utility>
 
-#include "sdk/conformance/log_line.hpp"
 #include "yoke/error.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::conformance {
-
-// ---- InstrumentedHost ----
-
-struct InstrumentedHost::Slots {
-  static InstrumentedHost& self(void* ctx) {
-    auto& host = *static_cast<InstrumentedHost*>(ctx);
-    ++host.calls;
-    return host;
-  }
-
-  static void log(void* ctx, int32_t level, YokeString text) {
-    self(ctx).check_log_line(level, text);
-  }
-
-  static int32_t check_cancel(void* ctx) {
-    InstrumentedHost& host = self(ctx);
-    return host.cancelled ? 1 : host.real_.check_cancel(host.real_.ctx);
-  }
-
-  static const YokeHeader* get_service(void* ctx, const char* name, uint64_t min_size) {
-    InstrumentedHost& host = self(ctx);
-    if (host.without_services) return nullptr;
-    const YokeHeader* found = host.real_.get_service(host.real_.ctx, name, min_size);
-    if (found == nullptr || std::strcmp(name, "yoke.collectives/1") != 0) return found;
-    host.collectives_ = reinterpret_cast<const YokeCollectives*>(found);
-    host.instrumented_collectives_ = *host.collectives_;
-    host.instrumented_collectives_.all_reduce = all_reduce;
-    host.instrumented_collectives_.all_gather = all_gather;
-    host.instrumented_collectives_.reduce_scatter = reduce_scatter;
-    host.instrumented_collectives_.broadcast = broadcast;
-    host.instrumented_collectives_.comm = comm;
-    host.instrumented_collectives_.ctx = ctx;
-    return &host.instrumented_collectives_.header;
-  }
-
-  // Records which wrapper a communicator belongs to. A later rank may get a communicator at the
-  // same address, so an old entry is overwritten.
-  static int32_t comm(
-      void* ctx, uint32_t axes, const char* purpose, YokeComm** out, YokeError* err) {
-    InstrumentedHost& host = self(ctx);
-    const int32_t code = host.collectives_->comm(host.collectives_->ctx, axes, purpose, out, err);
-    if (code == YOKE_OK && out != nullptr) {
-      const std::lock_guard lock(owners_mutex());
-      owners()[*out] = &host;
-    }
-    return code;
-  }
-
-  static std::map<const YokeComm*, InstrumentedHost*>& owners() {
-    static std::map<const YokeComm*, InstrumentedHost*> map;
-    return map;
-  }
-  static std::mutex& owners_mutex() {
-    static std::mutex mutex;
-    return mutex;
-  }
-  static InstrumentedHost& owner(const YokeComm* comm) {
-    const std::lock_guard lock(owners_mutex());
-    return *owners().at(comm);
-  }
-
-  // Counts a collective. Returns YOKE_OK, or the code of the injected failure.
-  static int32_t injected_failure(const YokeComm* comm, YokeError* err) {
-    InstrumentedHost& host = owner(comm);
-    ++host.calls;
-    if (host.fail_collective < 0 || host.fail_collective-- > 0) return YOKE_OK;
-    return fill(err, YOKE_UNAVAILABLE, "the check made this collective fail");
-  }
-
-  static int32_t all_reduce(
-      YokeComm* c, const YokeTensor* t, int32_t op, YokeWork** work, YokeError* err) {
-    const int32_t code = injected_failure(c, err);
-    return code != YOKE_OK ? code : owner(c).collectives_->all_reduce(c, t, op, work, err);
-  }
-  static int32_t all_gather(
-      YokeComm* c, const YokeTensor* out, const YokeTensor* in, YokeWork** work, YokeError* err) {
-    const int32_t code = injected_failure(c, err);
-    return code != YOKE_OK ? code : owner(c).collectives_->all_gather(c, out, in, work, err);
-  }
-  static int32_t reduce_scatter(YokeComm* c,
-                                const YokeTensor* out,
-                                const YokeTensor* in,
-                                int32_t op,
-                                YokeWork** work,
-                                YokeError* err) {
-    const int32_t code = injected_failure(c, err);
-    return code != YOKE_OK ? code
-                           : owner(c).collectives_->reduce_scatter(c, out, in, op, work, err);
-  }
-  static int32_t broadcast(
-      YokeComm* c, const YokeTensor* t, int32_t root, YokeWork** work, YokeError* err) {
-    const int32_t code = injected_failure(c, err);
-    return code != YOKE_OK ? code : owner(c).collectives_->broadcast(c, t, root, work, err);
-  }
-};
-
-InstrumentedHost::InstrumentedHost(const YokeHost& host) : real_(host), instrumented_(host) {
-  instrumented_.ctx = this;
-  instrumented_.log = Slots::log;
-  instrumented_.check_cancel = Slots::check_cancel;
-  instrumented_.get_service = Slots::get_service;
-}
-
-void InstrumentedHost::check_log_line(int32_t level, const YokeString& line) {
-  const std::lock_guard lock(mutex_);
-  if (std::string fault = log_line_fault(level, line); !fault.empty())
-    log_fault_ = std::move(fault);
-}
-
-std::string InstrumentedHost::log_fault() const {
-  const std::lock_guard lock(mutex_);
-  return log_fault_;
-}
-
-// ---- InstrumentedModel ----
 
 // The `saved` that the backend gets. It contains the real one.
 struct InstrumentedModel::Saved {
@@ -298,6 +174,7 @@ YokeManagedTensor* InstrumentedModel::track(YokeManagedTensor* real) {
   ++*live_carries_;
   carry->ours.manager_ctx = carry;
   carry->ours.deleter = Slots::delete_carry;
+  if (other_dlpack) carry->ours.dlpack_major = 2;
   return &carry->ours;
 }
 

@@ -1,47 +1,16 @@
-// InstrumentedHost and InstrumentedModel: wrappers round a host and a model. A check passes them to
-// the backend instead of the real ones. They count and examine the calls of the backend, and inject
-// failures.
+// InstrumentedModel: a wrapper round a model. A check passes it to the backend instead of the real
+// one. It counts and examines the calls of the backend, and injects failures.
 #pragma once
 
 #include <atomic>
 #include <deque>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "yoke/parallel_backend.h"
 
 namespace yoke::conformance {
-
-// Forwards every call to the host of a rank. It must outlive the context of the backend. Any
-// thread.
-class InstrumentedHost {
- public:
-  explicit InstrumentedHost(const YokeHost& host);
-  InstrumentedHost(const InstrumentedHost&) = delete;
-  InstrumentedHost& operator=(const InstrumentedHost&) = delete;
-  const YokeHost& host() const { return instrumented_; }
-
-  std::atomic<bool> cancelled{false};         // whether check_cancel returns 1
-  std::atomic<bool> without_services{false};  // whether get_service returns NULL
-  std::atomic<int64_t> fail_collective{-1};   // collectives that succeed before one fails; -1 = all
-  std::atomic<int64_t> calls{0};              // number of calls of the host, collectives included
-  // Returns what is wrong with the last malformed line of the log, or "".
-  std::string log_fault() const;
-
- private:
-  struct Slots;
-  void check_log_line(int32_t level, const YokeString& line);
-
-  const YokeHost& real_;
-  YokeHost instrumented_;
-  const YokeCollectives* collectives_ = nullptr;
-  YokeCollectives instrumented_collectives_{};
-  mutable std::mutex mutex_;
-  std::string log_fault_;
-};
 
 // Forwards every call to the neutral callbacks of a model. A backend that uses the LibTorch
 // extension bypasses this wrapper. The wrapper counts the objects that the backend owns, and
@@ -60,6 +29,7 @@ class InstrumentedModel {
   int64_t calls[kNumCallbacks] = {};  // calls so far
   bool poison = true;                 // whether to overwrite gradients after on_grad_ready
   bool use_offsets = false;           // whether gradients get a byte_offset and explicit strides
+  bool other_dlpack = false;          // whether tensors for the backend are of version 2 of DLPack
 
   // Returns a sentence on what the backend has not released yet, or "".
   std::string leaks() const;
