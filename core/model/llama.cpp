@@ -178,7 +178,7 @@ void count_inputs(BlockList& list, const FamilyArgs& args) {
       } else if (const auto* f = dynamic_cast<const FeedForward*>(module.get())) {
         count_input({f->gate_proj, f->up_proj}, false, args, costs);
         count_input({f->down_proj}, false, args, costs);
-      } else if (const auto* head = dynamic_cast<const Head*>(module.get())) {
+      } else if (const auto* head = dynamic_cast<const Head<RmsNorm>*>(module.get())) {
         count_input({head->lm_head}, false, args, costs);
       }
     }
