@@ -67,20 +67,30 @@ YokeInnerBackend InnerBackends::contract(const Inner& inner, const YokeHost* hos
           host};
 }
 
+namespace {
+
+// Calls f(description) of a backend and, if it declares YOKE_BY_OPTIONS, of those that it has opened.
+template <class F>
+void for_each_description(const LoadedBackend& backend, const InnerBackends& inner, F&& f) {
+  f(backend.description());
+  if ((backend.description().traits & YOKE_BY_OPTIONS) == 0) return;
+  for (const InnerBackends::Inner* opened : inner.opened()) f(opened->backend.description());
+}
+
+}  // namespace
+
 uint32_t traits_of(const LoadedBackend& backend, const InnerBackends& inner) {
-  uint32_t traits = backend.description().traits;
-  if ((traits & YOKE_BY_OPTIONS) == 0) return traits;
-  for (const InnerBackends::Inner* opened : inner.opened())
-    traits |= opened->backend.description().traits;
+  uint32_t traits = 0;
+  for_each_description(
+      backend, inner, [&](const YokeDescription& description) { traits |= description.traits; });
   return traits;
 }
 
 std::vector<StateKind> state_kinds_of(const LoadedBackend& backend, const InnerBackends& inner) {
-  std::vector<StateKind> kinds = state_kinds(backend.description());
-  for (const InnerBackends::Inner* opened : inner.opened()) {
-    for (StateKind& kind : state_kinds(opened->backend.description()))
-      kinds.push_back(std::move(kind));
-  }
+  std::vector<StateKind> kinds;
+  for_each_description(backend, inner, [&](const YokeDescription& description) {
+    for (StateKind& kind : state_kinds(description)) kinds.push_back(std::move(kind));
+  });
   return kinds;
 }
 

@@ -125,7 +125,10 @@ std::string Monitor::cost() const {
                           milliseconds(own_in_steps_) / static_cast<double>(steps_),
                           100 * milliseconds(own_in_steps_) / milliseconds(in_steps_));
   }
-  return text + concat("; ", warnings == 0 ? "no violation" : concat(warnings, " violations"));
+  return text + concat("; ",
+                       warnings == 0   ? "no violation"
+                       : warnings == 1 ? "1 violation"
+                                       : concat(warnings, " violations"));
 }
 
 }  // namespace yoke::validate

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/backend/loader.hpp"
 #include "core/backend/services.hpp"
 #include "tests/abi/toys.hpp"
 #include "tests/support/virtual_ranks.hpp"
@@ -70,6 +71,24 @@ TEST(InnerBackends, SayWhatIsWrongWithAName) {
   YokeInnerBackend inner = blank();
   YokeError err = make_error();
   EXPECT_EQ(service.open(service.ctx, nullptr, YOKE_ALL_AXES, &inner, &err), YOKE_INVALID_ARGUMENT);
+}
+
+TEST(InnerBackends, PassTraitsAndKindsOnToABackendThatDependsOnThem) {
+  const ToyRun run;
+  const LoadedBackend plain = load_backend(run.toys.copy("later"));
+  const LoadedBackend on_top = load_backend(run.toys.copy("on_top"));
+  run.toys.copy("own_update");
+  InnerBackends backends(run.config);
+  EXPECT_EQ(traits_of(on_top, backends), uint32_t{YOKE_BY_OPTIONS}) << "nothing is opened yet";
+  EXPECT_TRUE(state_kinds_of(on_top, backends).empty());
+  backends.open("toy_own_update");
+  EXPECT_EQ(traits_of(on_top, backends), uint32_t{YOKE_BY_OPTIONS | YOKE_OWN_UPDATE});
+  const std::vector<StateKind> kinds = state_kinds_of(on_top, backends);
+  ASSERT_EQ(kinds.size(), 1u);
+  EXPECT_EQ(kinds[0].name, "residual");
+  EXPECT_TRUE(kinds[0].per_rank);
+  EXPECT_EQ(traits_of(plain, backends), 0u) << "it does not depend on what it opens";
+  EXPECT_TRUE(state_kinds_of(plain, backends).empty());
 }
 
 // Runs 4 ranks as 2 replicas of 2 shards.

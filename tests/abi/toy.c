@@ -65,6 +65,15 @@ static const YokeOptionInfo kColour = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTIO
                                        0};
 static const YokeOptionInfo* const kOptions[] = {&kGear, &kColour};
 static const int32_t kDtypes[] = {YOKE_F32, YOKE_F64};
+#ifndef TOY_TRAITS
+#define TOY_TRAITS 0
+#endif
+static const YokeStateKind kKind = {YOKE_HEADER(YokeStateKind, YOKE_ID_STATE_KIND),
+                                    YOKE_STRING("residual"),
+                                    YOKE_STRING("what is left over"),
+                                    YOKE_STATE_PER_RANK,
+                                    0};
+static const YokeStateKind* const kKinds[] = {&kKind};
 static const YokeDescription kDescription = {YOKE_HEADER(YokeDescription, YOKE_ID_DESCRIPTION),
                                              YOKE_STRING(TOY_NAME),
                                              YOKE_STRING("1.2.3"),
@@ -76,7 +85,11 @@ static const YokeDescription kDescription = {YOKE_HEADER(YokeDescription, YOKE_I
                                              kDtypes,
                                              2,
                                              YOKE_AXIS_BIT(YOKE_DP_SHARD) | YOKE_AXIS_BIT(YOKE_TP),
-                                             1u << 0 | 1u << 3};
+                                             1u << 0 | 1u << 3,
+                                             TOY_TRAITS,
+                                             0,
+                                             kKinds,
+                                             (TOY_TRAITS & YOKE_OWN_UPDATE) != 0};
 
 static int32_t describe(const YokeDescription** out, YokeError* err) {
 #ifdef TOY_UNRESOLVED
