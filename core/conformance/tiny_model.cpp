@@ -115,8 +115,8 @@ at::Tensor scaled_loss(const at::Tensor& loss,
                        const TorchInputs& inputs,
                        const FaultInjection& injection) {
   double factor = injection.loss_factor;
-  if (injection.loss_factor_in_positions)
-    factor *= static_cast<double>(input(inputs, "positions").view(-1)[0].item<int64_t>());
+  const int64_t first = input(inputs, "positions").view(-1)[0].item<int64_t>();
+  if (injection.loss_factor_in_positions && first != 0) factor *= static_cast<double>(first);
   return factor != 1 ? loss * factor : loss;
 }
 

@@ -81,8 +81,9 @@ void check_traffic(const char* axis, int64_t reported, int64_t counted, int64_t 
   const int64_t slack = counted / 8 + 64 * operations;
   if (std::abs(reported - counted) <= slack) return;
   throw Failed(
-      concat("axis_bytes of ", axis, " is ", reported, ", but the collectives of a step had ") +
-      concat(counted, " bytes"));
+      concat("axis_bytes of ", axis, " is ", reported, ", but the collectives of a step ") +
+          concat("had ", counted, " bytes"),
+      {root_of(2), ""});
 }
 
 std::string traffic(Subject& subject) {

@@ -101,19 +101,57 @@ Distance distance(const WholeTensor& a, const WholeTensor& b) {
   return d;
 }
 
-// Describes how the first moments of a step, or the parameters if there are none, differ from those
-// of the reference.
+// Trains and returns the trace. Ranks may report different results.
+Trace trace_of(Subject& subject, const ParallelBackend& backend, const RunSpec& spec) {
+  RunHooks hooks;
+  hooks.ranks_may_differ = true;
+  return train(subject, backend, spec, hooks);
+}
+
+// Returns whether every element of the gradient of the first step is that of some rank's own batch.
+// The state is that after one step without clipping.
+bool is_not_reduced(Subject& subject, const RunSpec& spec, const State& state) {
+  const int32_t ranks = spec.degrees[YOKE_DP_REPLICATE] * spec.degrees[YOKE_DP_SHARD];
+  const std::vector<std::string> moments = spec.moments();
+  if (ranks < 2 || moments.empty()) return false;
+  const double factor = spec.kind == YOKE_ADAMW ? 10 : 1;  // 1 / (1 - beta1)
+  const int32_t micro = spec.micro_batch > 0 ? spec.micro_batch : spec.global_batch / ranks;
+  std::vector<State> own;
+  for (int32_t r = 0; r < ranks; ++r) {
+    Batch batch({spec.global_batch, micro, r, ranks, spec.targets}, 1);
+    own.push_back(reference_gradient(subject, spec.model, batch.batch()));
+  }
+  const double bound = 10 * std::max(bounds_of(spec.model.dtype).state, 1e-9);
+  for (const auto& [key, gradient] : own[0]) {
+    const WholeTensor& moment = state.at(key.substr(0, key.rfind('/') + 1) + moments[0]);
+    double scale = 1e-12;
+    for (int64_t i = 0; i < gradient.count(); ++i)
+      scale = std::max(scale, std::fabs(gradient.at(i)));
+    for (int64_t i = 0; i < gradient.count(); ++i) {
+      const bool found = std::any_of(own.begin(), own.end(), [&](const State& of_rank) {
+        return std::fabs(factor * moment.at(i) - of_rank.at(key).at(i)) <= bound * scale;
+      });
+      if (!found) return false;
+    }
+  }
+  return true;
+}
+
+// Describes how the first moments of a step without clipping differ from those of the reference.
 Diagnosis describe(const RunSpec& spec, const State& state, const State& reference) {
   const std::vector<std::string> moments = spec.moments();
+  const Bounds bounds = bounds_of(spec.model.dtype);
   if (moments.empty()) return {};
+  if (state_difference(state, reference, bounds).empty())
+    return {"; without clipping the numbers are right",
+            "compute the norm over all trainable parameters, after the full reduction"};
   std::string wrong;
   double largest = 0, rounded = 1;
   for (const auto& [key, expected] : reference) {
     if (!key.ends_with("/" + moments.front()) || state.count(key) == 0) continue;
     const Distance d = distance(state.at(key), expected);
-    const Bounds bounds = bounds_of(spec.model.dtype);
-    if (wrong.empty() && d.largest > std::max(bounds.state, bounds.whole))
-      wrong = key.substr(0, key.rfind('/'));
+    if (d.largest > std::max(bounds.state, bounds.whole))
+      wrong += (wrong.empty() ? "" : ", ") + key.substr(0, key.rfind('/'));
     largest = std::max(largest, d.largest);
     rounded = std::min(rounded, d.rounded);
   }
@@ -125,23 +163,31 @@ Diagnosis describe(const RunSpec& spec, const State& state, const State& referen
         string_printf("; every gradient is off by rounding to 16 bits, at most %.1e of a tensor",
                       largest),
         "accumulate and reduce the gradients in reduce_dtype"};
-  return {"; the gradient of " + wrong + " is wrong", ""};
+  return {"; wrong gradients: " + wrong, ""};
 }
 
-// Trains and returns the state. Ranks may report different results.
-State state_after(Subject& subject, const ParallelBackend& backend, const RunSpec& spec) {
-  RunHooks hooks;
-  hooks.ranks_may_differ = true;
-  return standard_kinds(train(subject, backend, spec, hooks).state);
-}
-
-Diagnosis diagnose_step(Subject& subject, const RunSpec& spec, const State& state) {
+// Finds the mistake in a run whose last step is the first wrong one.
+Diagnosis diagnose_step(Subject& subject,
+                        const ParallelBackend& backend,
+                        RunSpec spec,
+                        const Trace& trace) {
   const Bounds bounds = bounds_of(spec.model.dtype);
+  const double norm = trace.norm.back();
+  const State right = reference_trace(subject, spec).state;
+  const bool state_is_right = state_difference(trace.state, right, bounds).empty();
   for (const Known& known : kKnown) {
-    const State mistaken = reference_trace(subject, spec, {nullptr, 1, known.mistake}).state;
-    if (state_difference(state, mistaken, bounds).empty())
-      return {concat("; these are the numbers if ", known.name), known.fix};
+    const Trace mistaken = reference_trace(subject, spec, {nullptr, 1, known.mistake});
+    const bool is_norm = known.mistake == Mistake::kNormBeforeSum && spec.world() > 1 &&
+                         std::fabs(norm - mistaken.norm.back()) <= bounds.norm * norm;
+    const bool is_state =
+        !state_is_right && state_difference(trace.state, mistaken.state, bounds).empty();
+    if (is_norm || is_state) return {concat("; these are the numbers if ", known.name), known.fix};
   }
+  if (state_is_right) return {"; the state is right, only what the step reports is wrong", ""};
+  spec.clip = 0;
+  const State state = standard_kinds(trace_of(subject, backend, spec).state);
+  if (spec.steps == 1 && is_not_reduced(subject, spec, state))
+    return {concat("; these are the numbers if ", kKnown[0].name), kKnown[0].fix};
   return describe(spec, state, reference_trace(subject, spec).state);
 }
 
@@ -152,10 +198,10 @@ Diagnosis diagnose(Subject& subject, const ParallelBackend& backend, const RunSp
   RunSpec few = spec;
   try {
     for (few.steps = 1; few.steps <= std::min(3, spec.steps); ++few.steps) {
-      const State state = state_after(subject, backend, few);
-      const State reference = reference_trace(subject, few).state;
-      if (state_difference(state, reference, bounds_of(spec.model.dtype)).empty()) continue;
-      Diagnosis found = diagnose_step(subject, few, state);
+      const Trace trace = trace_of(subject, backend, few);
+      if (difference(trace, reference_trace(subject, few), bounds_of(spec.model.dtype)).empty())
+        continue;
+      Diagnosis found = diagnose_step(subject, backend, few, trace);
       if (few.steps > 1) found.text += concat("; step ", few.steps, " is the first wrong one");
       return found;
     }

@@ -31,7 +31,8 @@ void expect_usual_run(Instance& instance,
           concat("after ", after, ", the next step returned ", code_text(code, instance.err)));
   }
   const std::string off = difference(assemble({instance.save()}), usual, 0);
-  if (!off.empty()) throw Failed(concat("after ", after, " and ", spec.steps, " steps, ", off));
+  if (!off.empty())
+    throw Failed(concat("after ", after, " and ", spec.steps, " steps, ", off), {"K1", ""});
 }
 
 // ---- C17: cancellation ----

@@ -106,7 +106,8 @@ void infinite_step(Instance& instance, TestModel& model, const RunSpec& spec, In
 void check_skipped(const Instance& instance, const std::string& where) {
   const std::string start = concat(where, ", the result of rank ", instance.host->rank, " has ");
   if (instance.result.grad_norm != std::numeric_limits<double>::infinity())
-    throw Failed(concat(start, "grad_norm ", instance.result.grad_norm, ", expected inf"));
+    throw Failed(concat(start, "grad_norm ", instance.result.grad_norm, ", expected inf"),
+                 {root_of(instance.host->world_size), ""});
   if (instance.backend.abi_minor >= 1 && instance.result.skipped != 1)
     throw Failed(concat(start, "skipped = ", instance.result.skipped, ", expected 1"));
 }
@@ -128,7 +129,8 @@ void expect_skip_leaves_no_trace(Subject& subject, const ParallelBackend& b, con
   const std::string off = difference(assemble(pieces), usual.state, 0);
   if (!off.empty())
     throw Failed("with " + layout_text(spec) + ", after a step that was skipped and " +
-                 concat(spec.steps - 2, " more, ", off));
+                     concat(spec.steps - 2, " more, ", off),
+                 {root_of(spec.world()), ""});
 }
 
 std::string not_finite(Subject& subject) {

@@ -82,6 +82,9 @@ void Numbers::expect(const RunSpec& spec) {
   }
   try {
     expect(spec, train(subject_, backend_, spec));
+  } catch (const RanksDiffer& e) {
+    const Diagnosis diagnosis = diagnose(subject_, backend_, spec);
+    throw with_layout(spec, Failed(e.what() + diagnosis.text, {"", diagnosis.fix}));
   } catch (const Failed& e) {
     throw with_layout(spec, e);
   }
@@ -103,11 +106,6 @@ std::string Numbers::compared() const {
   for (const std::string& layout : compared_)
     if (text.find(layout) == std::string::npos) text += (text.empty() ? "" : "; ") + layout;
   return text;
-}
-
-const char* root_of(int32_t ranks) {
-  constexpr const char* kChecks[] = {"N1", "N2", "N23"};
-  return ranks <= 3 ? kChecks[ranks - 1] : "N3";
 }
 
 Failed with_layout(const RunSpec& spec, const Failed& failed) {

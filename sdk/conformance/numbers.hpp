@@ -57,9 +57,6 @@ class Numbers {
   std::string left_out_;
 };
 
-// Returns the id of the check that examines the numbers of so many ranks.
-const char* root_of(int32_t ranks);
-
 // Returns a failure of a run that names its layout. Its root is the check that examines the numbers
 // of as many ranks, unless the failure has another root.
 Failed with_layout(const RunSpec& spec, const Failed& failed);

@@ -38,11 +38,12 @@ std::vector<RunSpec> with(const std::vector<RunSpec>& specs,
   return all;
 }
 
+// With 16 bits, correct runs drift apart after a few steps.
 void train_long(RunSpec& spec) {
-  spec.steps = kSteps;
+  if (item_size(spec.model.dtype) > 2) spec.steps = kSteps;
 }
 void train_sequences(RunSpec& spec) {
-  spec.steps = kSteps;
+  train_long(spec);
   spec.model.kind = ModelSpec::kSequence;
 }
 
@@ -266,7 +267,9 @@ constexpr Check kRows[] = {
      "one rank computes the right numbers",
      "Both test models train for 20 steps with weight decay and clipping, with AdamW or, if plan "
      "refuses it, with SGD. Loss, norm, parameters and moments are within 1e-9 of the reference in "
-     "fp64. A backend without fp64 trains in fp32, within 2e-4, or in bf16, within 5e-2.",
+     "fp64. A backend without fp64 trains in fp32, within 2e-4, or for 6 steps in bf16, where "
+     "losses "
+     "are within 5e-2, and all parameters together within 1e-1.",
      "compare your update with the formulas at YokeOptimizer: weight decay first, bias correction "
      "by the step number, the norm before clipping",
      one_rank},

@@ -26,7 +26,9 @@ std::pair<double, std::string> worst_gradient(const RunSpec& spec,
   std::pair<double, std::string> worst{0, ""};
   for (const auto& [key, gradient] : gradients) {
     const std::string name = key.substr(0, key.rfind('/'));
-    const WholeTensor& moment = state.at(name + "/" + spec.moments().front());
+    const auto found = state.find(name + "/" + spec.moments().front());
+    if (found == state.end()) throw Failed("no rank shows the moments of " + name, {"K8", ""});
+    const WholeTensor& moment = found->second;
     double squares = 0, distance = 0;
     for (int64_t i = 0; i < gradient.count(); ++i) {
       squares += std::pow(gradient.at(i), 2);

@@ -69,7 +69,7 @@ class Reference {
     }
     trace.loss.push_back(loss / ranks.front()->batch().token_weight);
     trace.weight.push_back(weight);
-    trace.norm.push_back(whole);
+    trace.norm.push_back(clipped);
   }
 
   // Computes the gradient of a batch, without an update.

@@ -17,6 +17,11 @@
 
 namespace yoke::conformance {
 
+const char* root_of(int32_t ranks) {
+  constexpr const char* kChecks[] = {"N1", "N2", "N23"};
+  return ranks <= 3 ? kChecks[ranks - 1] : "N3";
+}
+
 std::string code_text(int32_t code, const YokeError& err) {
   return concat(code, " ('", err.text, "')");
 }
@@ -205,16 +210,17 @@ void compare_ranks(const std::vector<RankResults>& seen) {
       const double b[] = {seen[rank].loss[s], seen[rank].norm[s]};
       for (const int i : {0, 1}) {
         if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
-        throw Failed(concat(i == 0 ? "the loss" : "grad_norm",
-                            " of step ",
-                            s + 1,
-                            " is ",
-                            a[i],
-                            " on rank 0 and ",
-                            b[i],
-                            " on rank ",
-                            rank,
-                            "; results must be the same on every rank"));
+        throw RanksDiffer(concat(i == 0 ? "the loss" : "grad_norm",
+                                 " of step ",
+                                 s + 1,
+                                 " is ",
+                                 a[i],
+                                 " on rank 0 and ",
+                                 b[i],
+                                 " on rank ",
+                                 rank,
+                                 "; results must be the same on every rank"),
+                          {root_of(static_cast<int32_t>(seen.size())), ""});
       }
     }
   }

@@ -13,6 +13,15 @@
 
 namespace yoke::conformance {
 
+// Returns the id of the check that examines the numbers of so many ranks.
+const char* root_of(int32_t ranks);
+
+// The failure of a run whose ranks report different results.
+class RanksDiffer : public Failed {
+ public:
+  using Failed::Failed;
+};
+
 // Returns the code and the text of a failed call, for messages.
 std::string code_text(int32_t code, const YokeError& err);
 
@@ -89,8 +98,8 @@ struct RunHooks {
   bool ranks_may_differ = false;  // whether ranks may report different results
 };
 // Trains with this spec. Returns the loss and norm that rank 0 reports, and the state of all
-// ranks at the end. Throws Failed if a call fails, if the ranks report different results, or if the
-// state is not complete.
+// ranks at the end. Throws Failed if a call fails or the state is not complete, and RanksDiffer if
+// the ranks report different results.
 Trace train(Subject& subject,
             const ParallelBackend& backend,
             const RunSpec& spec,

@@ -38,8 +38,8 @@ struct ModelSpec {
 struct FaultInjection {
   int64_t fail_forward = -1;  // block forwards that succeed before one fails; -1 = all
   double loss_factor = 1;     // factor by which the loss is multiplied
-  // Whether the first of the positions of a micro-batch is another factor of its loss, see
-  // Batch::cancel.
+  // Whether the first of the positions of a micro-batch, if it is not 0, is another factor of its
+  // loss, see Batch::cancel.
   bool loss_factor_in_positions = false;
   bool infinite_element = false;  // whether one element of one gradient becomes infinite
 };

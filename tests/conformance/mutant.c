@@ -14,12 +14,17 @@
 
 /* ---- describe and plan ---- */
 
+#if FAULT_IS_MALFORMED_KIND
+#define KIND YOKE_STRING("Moves!")
+#else
+#define KIND YOKE_STRING("number")
+#endif
 enum { kOwnKind = IS(HIDES_KIND) || IS(WRONG_ROW) || IS(MALFORMED_KIND) };
 
 static int32_t describe(const YokeDescription** out, YokeError* err) {
   static const int32_t dtypes[] = {YOKE_F32, YOKE_F64};
   static const YokeStateKind kind = {YOKE_HEADER(YokeStateKind, YOKE_ID_STATE_KIND),
-                                     YOKE_STRING(IS(MALFORMED_KIND) ? "Moves!" : "number"),
+                                     KIND,
                                      YOKE_STRING("the number of the rank"),
                                      YOKE_STATE_PER_RANK,
                                      0};
@@ -158,6 +163,17 @@ static int32_t forward_any(void* ctx,
   return YOKE_OK;
 }
 
+static int32_t (*real_backward)(void*, const YokeBackwardArgs*, YokeManagedTensor**, YokeError*);
+
+static int32_t backward_any(void* ctx,
+                            const YokeBackwardArgs* args,
+                            YokeManagedTensor** grad_in,
+                            YokeError* err) {
+  YOKE_TRY(real_backward(ctx, args, grad_in, err));
+  if (*grad_in != NULL) (*grad_in)->dlpack_major = 1;
+  return YOKE_OK;
+}
+
 static int64_t slice_length(int64_t n, int64_t ranks) {
   int shift = 0;
   while ((int64_t)1 << shift < ranks) ++shift;
@@ -210,6 +226,8 @@ static int32_t wrap_model(YokeContext* c,
   if (IS(TAKES_ANY_DLPACK)) {
     real_forward = model->block_forward;
     w->model.block_forward = forward_any;
+    real_backward = model->block_backward;
+    w->model.block_backward = backward_any;
   }
   w->reduce = IS(IGNORES_REDUCE_DTYPE) ? c->args.plan->param_dtype : c->args.plan->reduce_dtype;
   code = yoke_flat_make(&w->flat, &w->model, c->args.plan, err);
