@@ -56,6 +56,14 @@ CheckedModel::CheckedModel(Rank& rank, YokeContext* context, const YokeModel& mo
     throw;
   }
   wrapped_ = result.value();
+  // The pieces never change, so they are examined before the host does anything with them.
+  try {
+    walk(YOKE_CHECKPOINT_DESCRIBE, nullptr);
+    check_coverage();
+  } catch (const Error&) {
+    rank_.table.destroy_model(&wrapped_.model);
+    throw;
+  }
   ++rank_.models;
 }
 
@@ -248,7 +256,6 @@ void CheckedModel::check_coverage() {
   const std::string fault = coverage_fault(by_rank, expected(), &copies_);
   if (!fault.empty()) rank_.monitor.violated(Rule::kPiecesAreComplete, "checkpoint", fault);
   rank_.monitor.require_none();
-  knows_coverage_ = true;
 }
 
 void CheckedModel::check_replicas(const std::vector<uint64_t>& hashes) {
@@ -295,7 +302,6 @@ void CheckedModel::checkpoint(const YokeCheckpointArgs& args) {
     }
     rank_.monitor.require_none();
   }
-  if (!knows_coverage_) check_coverage();
   check_replicas(load ? hashes_ : hashes);
 }
 

@@ -56,7 +56,7 @@ class CheckedModel final : public Wrapped {
   YokeWrapResult wrapped_{};
   // The pieces of the first call of checkpoint.
   std::vector<PieceKey> pieces_;
-  bool knows_pieces_ = false, knows_coverage_ = false;
+  bool knows_pieces_ = false;
   std::vector<Copies> copies_;
   // The hashes of the pieces, if nothing has changed the state since they were computed.
   std::vector<uint64_t> hashes_;
