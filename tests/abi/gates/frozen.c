@@ -27,5 +27,6 @@
 #define FROZEN_FUNCTION(name, ...) HOLDS(SAME(TYPE_OF(&name), __VA_ARGS__), "type of " #name)
 
 #include "v1.0/frozen.inc"
+#include "v1.1/frozen.inc"
 
 HOLDS(__builtin_strcmp(YOKE_ENTRY_SYMBOL, "parallel_backend_entry_v1") == 0, "YOKE_ENTRY_SYMBOL")

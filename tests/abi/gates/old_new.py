@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs every pair of an old or new plugin and an old or new host, under AddressSanitizer.
 
-The old side is compiled against the frozen header of version 1.0. The new side is compiled against the header of this
-tree with a field appended to every struct that may grow, and a slot appended to the function table, as a later minor
-version may do. The results of all pairs must be equal. A plugin that writes past the end of its caller's struct must be
-detected. If FOLDER, which contains the programs, is given, the real host also trains with an old and with a new plugin.
+The old sides are compiled against the frozen header of each version. The new side is compiled against the header of
+this tree with a field appended to every struct that may grow, and a slot appended to the function table, as a later
+minor version may do. The results of all pairs must be equal. A plugin that writes past the end of its caller's struct must be
+detected. If FOLDER, which contains the programs, is given, the real host also trains with a plugin of each age.
 
     old_new.py [FOLDER]
 """
@@ -80,8 +80,8 @@ def main(words):
     faults = []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        frozen = (SDK / "abi/v1.0/parallel_backend.h").read_text()
-        headers = {"old": frozen, "new": later((SDK / "include/yoke/parallel_backend.h").read_text())}
+        headers = {version.name: (version / "parallel_backend.h").read_text() for version in (SDK / "abi").glob("v1.*")}
+        headers["new"] = later((SDK / "include/yoke/parallel_backend.h").read_text())
         for age, text in headers.items():
             include = folder / age
             (include / "yoke").mkdir(parents=True)
@@ -100,14 +100,14 @@ def main(words):
                     faults.append(f"{plugin} plugin, {host} host: exit {status}\n" + "\n".join(lines) + "\n" + err)
                 if {plugin, host} == {"new"} and [line for line in new if not re.search(r" [1-9]\d*$", line)]:
                     faults.append(f"new fields do not arrive between a new plugin and a new host: {new}")
-        status, _, _, err = run_pair(folder, "plugin_careless", "host_old")
+        status, _, _, err = run_pair(folder, "plugin_careless", "host_v1.0")
         if status == 0 or "heap-buffer-overflow" not in err:
             faults.append(f"a plugin that writes beyond the struct of an old host was not caught: exit {status}\n{err}")
         if words:
-            old, new = (trained(folder, age, pathlib.Path(words[0]).resolve()) for age in headers)
-            print(f"the real host: {len(old)} numbers with an old plugin, {len(new)} with a new one")
-            if old != new or len(old) != 6:
-                faults.append(f"the real host trains differently\nold plugin: {old}\nnew plugin: {new}")
+            numbers = {age: trained(folder, age, pathlib.Path(words[0]).resolve()) for age in headers}
+            print(f"the real host: {len(numbers['new'])} numbers with plugins of the ages {', '.join(headers)}")
+            if any(found != numbers["new"] or len(found) != 6 for found in numbers.values()):
+                faults.append(f"the real host trains differently: {numbers}")
     print("\n".join(faults))
     return 1 if faults else 0
 
