@@ -102,7 +102,7 @@ std::string traffic(Subject& subject) {
       const int64_t operations = host.collectives;
       Batch batch(instance.split(), 1);
       instance.must(instance.step(batch, 1, 0.01), "step");
-      if (instance.host->rank != 0 || host.collectives == operations) return;
+      if (instance.host->rank != 0 || host.collectives == operations || host.uses_native) return;
       for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
         const int64_t reported = instance.wrapped.axis_bytes[axis];
         if (spec.degrees[axis] == 1 || reported <= 0) continue;  // unknown

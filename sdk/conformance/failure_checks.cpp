@@ -62,7 +62,7 @@ std::string cancelled_step(Subject& subject) {
     expect_cancel_calls(instance, host);
     host.cancelled = true;
     Batch batch(instance.split(), 1);
-    const int32_t code = instance.step(batch, 1, spec.lr(1));
+    const int32_t code = instance.step(batch, 2, spec.lr(2));
     host.cancelled = false;
     if (code == YOKE_OK) {
       note = "it finishes the current step";

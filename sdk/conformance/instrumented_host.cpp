@@ -1,7 +1,6 @@
 // The wrapper copies the function table of the host and replaces the functions that it examines.
 // Every table in the contract has a ctx, which here points to the wrapper. Collectives are the
 // exception: they get a communicator or a work and no ctx, so a map from these to wrappers is used.
-// Messages (send, recv and all_to_all) go straight to the host.
 #include "sdk/conformance/instrumented_host.hpp"
 
 #include <cstring>
@@ -43,6 +42,10 @@ struct InstrumentedHost::Slots {
     host.instrumented_collectives_.all_gather = all_gather;
     host.instrumented_collectives_.reduce_scatter = reduce_scatter;
     host.instrumented_collectives_.broadcast = broadcast;
+    host.instrumented_collectives_.send = send;
+    host.instrumented_collectives_.recv = recv;
+    host.instrumented_collectives_.all_to_all = all_to_all;
+    host.instrumented_collectives_.native = native;
     host.instrumented_collectives_.wait = wait;
     host.instrumented_collectives_.comm = comm;
     host.instrumented_collectives_.ctx = ctx;
@@ -130,6 +133,33 @@ struct InstrumentedHost::Slots {
       YokeComm* c, const YokeTensor* t, int32_t root, YokeWork** work, YokeError* err) {
     return issue(
         c, t, work, err, [&](auto& real) { return real.broadcast(c, t, root, work, err); });
+  }
+
+  static int32_t send(
+      YokeComm* c, const YokeTensor* in, int32_t to, YokeWork** work, YokeError* err) {
+    return issue(c, in, work, err, [&](auto& real) { return real.send(c, in, to, work, err); });
+  }
+  static int32_t recv(
+      YokeComm* c, const YokeTensor* out, int32_t from, YokeWork** work, YokeError* err) {
+    return issue(c, out, work, err, [&](auto& real) { return real.recv(c, out, from, work, err); });
+  }
+  static int32_t all_to_all(YokeComm* c,
+                            const YokeTensor* out,
+                            const int64_t* out_counts,
+                            const YokeTensor* in,
+                            const int64_t* in_counts,
+                            YokeWork** work,
+                            YokeError* err) {
+    return issue(c, in, work, err, [&](auto& real) {
+      return real.all_to_all(c, out, out_counts, in, in_counts, work, err);
+    });
+  }
+
+  // What the backend does with the object is not seen.
+  static void* native(YokeComm* c, const char* type) {
+    InstrumentedHost& host = *owners().get(c).host;
+    host.uses_native = true;
+    return host.collectives_->native(c, type);
   }
 
   // The operation takes place even if its wait is to fail, because the peers need it.

@@ -29,6 +29,7 @@ class InstrumentedHost {
   std::atomic<int64_t> collectives{0};   // number of collectives, and of waits for them
   // Bytes of the larger side of each collective, by the axes of its communicator.
   std::array<std::atomic<int64_t>, YOKE_NUM_AXES> axis_bytes{};
+  std::atomic<bool> uses_native{false};     // whether native was called, so not all is counted
   std::atomic<bool> opens_backends{false};  // whether inner backends get hosts of their own
   // Returns what is wrong with the last malformed line of the log, or "".
   std::string log_fault() const;

@@ -92,6 +92,7 @@ static int32_t init(const YokeInitArgs* args, YokeContext** out, YokeError* err)
   YOKE_REQUIRE(args, YOKE_ID_INIT_ARGS);
   YOKE_REQUIRE(args->plan, YOKE_ID_PLAN);
   YOKE_REQUIRE(args->host, YOKE_ID_HOST);
+  YOKE_TRY(yoke_check_dtypes(args->plan, err));
   if (args->host->device.type != YOKE_DEVICE_CPU)
     return yoke_fail(
         err, YOKE_UNIMPLEMENTED, "pipeline works on the CPU only; set device = \"cpu\"");
@@ -250,6 +251,7 @@ static int32_t step(YokeWrapped* w, const YokeStepArgs* args, YokeStepResult* ou
   YOKE_REQUIRE(args, YOKE_ID_STEP_ARGS);
   YOKE_REQUIRE(args->batch, YOKE_ID_BATCH);
   YOKE_REQUIRE(out, YOKE_ID_STEP_RESULT);
+  YOKE_TRY(yoke_check_flags(args, err));
   w->loss_grad = 1 / args->batch->token_weight;
   w->num_flights = args->batch->num_micros;
   w->flights = calloc(w->num_flights, sizeof *w->flights);
@@ -299,6 +301,7 @@ static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeEr
   if (w == NULL)
     return yoke_fail(err, YOKE_FAILED_PRECONDITION, "checkpoint was called before wrap_model");
   YOKE_REQUIRE(args, YOKE_ID_CHECKPOINT_ARGS);
+  YOKE_TRY(yoke_check_op(args, err));
   visit.w = w;
   visit.args = args;
   mine.op = args->op;

@@ -116,6 +116,7 @@ static int32_t run_forward(const YokeWrapped* w,
     YOKE_TRY(w->model->block_forward(w->model->ctx, &args, &out, err));
     flight->blocks[b].carry = out.carry_out;
     flight->blocks[b].saved = out.saved;
+    YOKE_TRY(yoke_check_tensor(out.carry_out, err));
     sums[0] += out.loss_sum;
     sums[1] += out.loss_weight;
   }
@@ -175,6 +176,7 @@ static int32_t run_backward(YokeWrapped* w, Flight* flight, YokeError* err) {
     code = run_block_backward(w, flight, b, grad_out, &grad_in, err);
     yoke_release(&grad_of_output);
     grad_of_output = grad_in;
+    if (code == YOKE_OK) code = yoke_check_tensor(grad_in, err);
   }
   if (code == YOKE_OK && w->part.stage > 0)
     code = r->service->send(r->comm, &grad_of_output->tensor, w->part.stage - 1, NULL, err);
