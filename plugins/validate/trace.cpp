@@ -81,7 +81,7 @@ void Trace::write(const Call& call, const Fields& fields) {
     return static_cast<double>(time.count()) / 1e3;
   };
   Fields line;
-  line.add("at_us", microseconds(since) - microseconds(call.time))
+  line.add("at_us", microseconds(since - call.time))
       .add("us", microseconds(call.time))
       .add("by", call.by)
       .add("call", call.name)
