@@ -16,4 +16,6 @@ endfunction()
 
 rewrite(${_doc}/docs/several_machines.md "\\.\\./configs/" "../../../yoke/configs/")
 rewrite(${_doc}/sdk/README.md "include/" "../../../../include/" "examples/" "../../../yoke/examples/")
+rewrite(${_doc}/sdk/examples/README.md "pipeline/" "../../../../yoke/examples/pipeline/")
+rewrite(${_doc}/plugins/validate/README.md "\\.\\./\\.\\./sdk/include/" "../../../../../include/")
 rewrite(${_doc}/../../yoke/examples/README.md "\\.\\./README" "../../doc/yoke/sdk/README")

@@ -275,7 +275,7 @@ void make_plan(Draft& draft) {
                               plan,
                               draft.inner->for_plan());
   };
-  YokePlan asked = plan;
+  const YokePlan asked = plan;
   const YokeOptimizer optimizer = *plan.optimizer;
   PlanResult report = ask();
   // The backend does not know train.max_micro_batch. If its choice is larger, a smaller one is

@@ -154,8 +154,8 @@ class Voter final : public yoke::Wrapped {
   std::vector<int64_t> trainable_;  // indices of the trainable parameters
   std::vector<double> error_;       // e of this rank
   std::vector<double> lengths_;     // a of each trainable parameter
-  int64_t bytes_ = 0;               // of the ballot of a rank, one bit for each element
-  std::vector<uint8_t> ballots_;    // of all ranks
+  int64_t bytes_ = 0;               // bytes of the ballot of a rank, one bit for each element
+  std::vector<uint8_t> ballots_;    // ballots of all ranks
 };
 
 class SignSgd final : public yoke::Backend {

@@ -137,7 +137,7 @@ struct YokeWrapped {
   int64_t part;      /* length of a slice */
   int64_t lo, hi;    /* the slice of this rank, without padding */
   void *sum, *slice; /* gradients: of this rank, of all ranks */
-  void* moment[2];   /* of the slice */
+  void* moment[2];   /* moments of the slice */
   void* padded;      /* parameters with padding, for all_gather */
   int64_t step, calls;
   int64_t number; /* state of its own */

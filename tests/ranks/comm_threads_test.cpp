@@ -284,7 +284,7 @@ TEST(World, RefusesWhatDoesNotFit) {
     refused([&] { comm.all_reduce(at::ones({4, 4}).t(), YOKE_SUM); }, "not compact");
     refused([&] { comm.all_reduce(at::ones({4}), 9); }, "YOKE_SUM");
     refused([&] { comm.all_reduce(at::ones({4}, at::kLong), YOKE_AVG); }, "use the sum");
-    refused([&] { comm.all_reduce(at::ones({4}, at::kBool), YOKE_SUM); }, "Bool");
+    refused([&] { comm.all_reduce(at::ones({4}, at::kBool), YOKE_SUM); }, "bool");
     refused([&] { comm.all_gather(at::ones({7}), at::ones({4})); }, "2 parts in the whole");
     refused([&] { comm.reduce_scatter(at::ones({4}), at::ones({8}, at::kDouble), YOKE_SUM); },
             "one dtype");

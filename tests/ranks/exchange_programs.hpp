@@ -166,7 +166,7 @@ inline void refuse_wrong_exchanges(World& world) {
   refused("all_to_all: out: the parts have 4 elements, the tensor 6",
           exchange(six, counts, four, counts));
   refused("all_to_all: in: a part has -1 elements", exchange(four, counts, four, negative));
-  refused("all_to_all: out has the dtype Long, in Float; allowed: one dtype",
+  refused("all_to_all: out has the dtype int64, in fp32; allowed: one dtype",
           exchange(longs, counts, four, counts));
   const at::Tensor odd = at::zeros({n + 1});
   refused(concat("all_to_all: out: ", n + 1, " elements cannot be divided into ", n) +

@@ -38,7 +38,7 @@ inline constexpr Problem kBase{"base", base}, kTied{"tied", tied}, kUneven{"unev
 // gathered again at once. If `activations` is not 0, the traffic also contains a few numbers for
 // the loss of each token, and the gradients of the norms.
 struct Traffic {
-  const char* axis = "";  // "" = no communication
+  const char* axis = "";  // "" = no communication, NULL = not compared
   double least = 0, most = 0, kept = 0;
   double activations = 0;
   // Whether parameters are gathered in the step after their update, so that the first step moves

@@ -166,6 +166,7 @@ TEST_P(BackendException, BecomesACodeAndATextInEverySlot) {
   r.header = YOKE_HEADER(YokeStepResult, YOKE_ID_STEP_RESULT);
   YokeCheckpointArgs c{};
   c.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
+  c.op = YOKE_CHECKPOINT_SAVE;
   const std::pair<const char*, std::function<int32_t(YokeError*)>> slots[] = {
       {"describe", [&](YokeError* e) { return toy.describe(&description, e); }},
       {"plan", [&](YokeError* e) { return toy.plan(&p, &plan.plan, e); }},

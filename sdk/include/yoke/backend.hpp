@@ -194,13 +194,6 @@ inline void set_options(YokeDescription& d, const std::vector<const YokeOptionIn
   d.num_options = infos.size();
 }
 
-// Returns a row of a table of options that is declared to change the losses and the state of a run,
-// as a hyperparameter does.
-inline YokeOptionInfo changes_numbers(YokeOptionInfo row) {
-  row.effects = YOKE_OPTION_CHANGES_NUMBERS;
-  return row;
-}
-
 // Returns the declaration of a kind of state that only this backend has. The texts must be literals.
 // flags: YOKE_STATE_PER_RANK or 0.
 inline YokeStateKind state_kind(std::string_view kind, std::string_view doc, uint32_t flags = 0) {

@@ -31,8 +31,8 @@
 
 #include <math.h>
 
-#include "yoke/author.h"
 #include "yoke/optimizer.h"
+#include "yoke/walk.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -30,7 +30,7 @@ inline constexpr uint32_t kFp8ParamsId = 65;  // a struct id that the contract d
 // long as the summary.
 struct Fp8Params {
   YokeHeader header;   // id kFp8ParamsId
-  const Fp8Use* uses;  // by the index of the parameter in the summary
+  const Fp8Use* uses;  // use of each parameter of the summary
   // These functions do not wait for a device. Call them only if the host has attached a TorchModel
   // (yoke/torch.hpp), because their tensors are LibTorch objects.
   //

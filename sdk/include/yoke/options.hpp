@@ -111,4 +111,11 @@ class Options {
   uint64_t count_ = 0;
 };
 
+// Returns a row of a table of options that is declared to change the losses and the state of a run,
+// as a hyperparameter does.
+inline YokeOptionInfo changes_numbers(YokeOptionInfo row) {
+  row.effects = YOKE_OPTION_CHANGES_NUMBERS;
+  return row;
+}
+
 }  // namespace yoke
