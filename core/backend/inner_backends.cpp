@@ -69,7 +69,8 @@ YokeInnerBackend InnerBackends::contract(const Inner& inner, const YokeHost* hos
 
 namespace {
 
-// Calls f(description) of a backend and, if it declares YOKE_BY_OPTIONS, of those that it has opened.
+// Calls f(description) of a backend and, if it declares YOKE_BY_OPTIONS, of those that it has
+// opened.
 template <class F>
 void for_each_description(const LoadedBackend& backend, const InnerBackends& inner, F&& f) {
   f(backend.description());

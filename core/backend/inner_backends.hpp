@@ -50,9 +50,9 @@ class InnerBackends {
   YokeBackends service_;
 };
 
-// Return the traits and the kinds of state of a backend. If it declares YOKE_BY_OPTIONS, they include
-// those of the backends that it has opened: a backend on top of another one cannot know them in
-// describe.
+// Return the traits and the kinds of state of a backend. If it declares YOKE_BY_OPTIONS, they
+// include those of the backends that it has opened: a backend on top of another one cannot know
+// them in describe.
 uint32_t traits_of(const LoadedBackend& backend, const InnerBackends& inner);
 std::vector<StateKind> state_kinds_of(const LoadedBackend& backend, const InnerBackends& inner);
 

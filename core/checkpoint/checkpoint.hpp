@@ -123,8 +123,8 @@ std::string save_checkpoint(const SaveRequest& request,
                             const SaveGroup& group,
                             const PieceWalk& walk);
 
-// Checks that the state which a backend reports is complete, as a save would. `walk` is called once,
-// with DESCRIBE. Throws the same Error(INTERNAL) on all ranks. Collective.
+// Checks that the state which a backend reports is complete, as a save would. `walk` is called
+// once, with DESCRIBE. Throws the same Error(INTERNAL) on all ranks. Collective.
 void check_state(const SaveGroup& group, const StateContents& contents, const PieceWalk& walk);
 
 // A CheckpointReader is a committed checkpoint that is open for reading. Any thread may call any

@@ -25,7 +25,8 @@ struct CheckRequest {
 CLI::App* add_check_command(CLI::App& backends, CheckRequest& request);
 
 // Runs the checks and prints the results. Returns the exit code: 0 if no check failed, 1 if one
-// failed, if none could run, or if none ran more than one rank along a declared axis, 2 for wrong options. Throws Error if there is no such backend; callers exit with 3.
+// failed, if none could run, or if none ran more than one rank along a declared axis, 2 for wrong
+// options. Throws Error if there is no such backend; callers exit with 3.
 int check_backend(const CheckRequest& request);
 
 }  // namespace yoke

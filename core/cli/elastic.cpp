@@ -4,8 +4,8 @@
 // must be noticed. It has a port of its own for the same reason.
 //
 // A launcher decides by itself whether it restarts after a loss, as it does without --nnodes
-// MIN:MAX. The hub decides who takes part, when an attempt starts, and whether the end of an attempt
-// was ordered.
+// MIN:MAX. The hub decides who takes part, when an attempt starts, and whether the end of an
+// attempt was ordered.
 #include "core/cli/elastic.hpp"
 
 #include <poll.h>

@@ -22,8 +22,8 @@ struct CheckOutcome {
   // replaces that of the check; the functions on the stack of a crash, innermost first.
   std::string root, fix;
   std::vector<std::string> backtrace;
-  // Id of the failed check from which the failure follows, or because of which the check was not run;
-  // "" = none. See root_causes.hpp.
+  // Id of the failed check from which the failure follows, or because of which the check was not
+  // run; "" = none. See root_causes.hpp.
   std::string follows;
   uint32_t axes_declared = 0, axes_run = 0;  // see conformance::Subject
 
@@ -42,9 +42,10 @@ struct CheckRun {
 };
 
 // Runs the checks, as many at once as there are cores, and returns their outcomes in the order of
-// `checks`, with the failures that follow from others marked. If a check of the file shows that loading it is unsafe, the file is not loaded: the
-// remaining checks are kNotRun, and their text names that check. Throws Error: INTERNAL if a
-// process cannot be started, CANCELLED after a signal.
+// `checks`, with the failures that follow from others marked. If a check of the file shows that
+// loading it is unsafe, the file is not loaded: the remaining checks are kNotRun, and their text
+// names that check. Throws Error: INTERNAL if a process cannot be started, CANCELLED after a
+// signal.
 std::vector<CheckOutcome> run_checks(const CheckRun& run);
 
 }  // namespace yoke

@@ -1,8 +1,8 @@
-// A compiler that does not optimise keeps every variable in memory, at a small distance from rbp, and
-// moves it to a register and back around each operation. These moves have two well-known first bytes:
-// 8b or 89, then 45, 4d, 55 ... for [rbp + 8-bit number]. In code of GCC and Clang without
-// optimisation they begin at 64 to 71 of 1000 bytes, in optimised code at 1 to 9 of them, even if it
-// keeps frame pointers.
+// A compiler that does not optimise keeps every variable in memory, at a small distance from rbp,
+// and moves it to a register and back around each operation. These moves have two well-known first
+// bytes: 8b or 89, then 45, 4d, 55 ... for [rbp + 8-bit number]. In code of GCC and Clang without
+// optimisation they begin at 64 to 71 of 1000 bytes, in optimised code at 1 to 9 of them, even if
+// it keeps frame pointers.
 #include "core/conformance/optimisation.hpp"
 
 #include <elf.h>

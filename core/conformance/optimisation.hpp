@@ -5,8 +5,8 @@
 
 namespace yoke {
 
-// Returns whether the library looks as if it was built without optimisation. False if that cannot be
-// told: only code for x86-64 is examined. The file must be a complete ELF file.
+// Returns whether the library looks as if it was built without optimisation. False if that cannot
+// be told: only code for x86-64 is examined. The file must be a complete ELF file.
 bool looks_unoptimised(const std::string& path);
 
 }  // namespace yoke

@@ -7,7 +7,8 @@
 
 namespace yoke {
 
-// The body of one rank, which receives its number and the path of the socket at which the ranks meet.
+// The body of one rank, which receives its number and the path of the socket at which the ranks
+// meet.
 using ProcessRank = std::function<std::string(int32_t rank, const std::string& socket)>;
 
 // Runs body in a copy of this process for each rank, and returns what the bodies return, by rank.

@@ -1,5 +1,6 @@
-// A failure on many ranks has the same reason as one on fewer, if there is one. So the checks of the
-// numbers form a chain: N3 (four ranks) and N23 (three) follow from N2 (two), and N2 from N1 (one).
+// A failure on many ranks has the same reason as one on fewer, if there is one. So the checks of
+// the numbers form a chain: N3 (four ranks) and N23 (three) follow from N2 (two), and N2 from N1
+// (one).
 #include "core/conformance/root_causes.hpp"
 
 #include <algorithm>

@@ -103,8 +103,8 @@ BlockList sequence_blocks(const ModelSpec& spec) {
   return llama_family(config).make_blocks(args);
 }
 
-// Makes one element of the gradient of the first block's output infinite. The block is a look-up, so
-// one element of the gradient of its table becomes infinite.
+// Makes one element of the gradient of the first block's output infinite. The block is a look-up,
+// so one element of the gradient of its table becomes infinite.
 at::Tensor with_infinite_element(const at::Tensor& grad) {
   at::Tensor changed = grad.clone();
   changed.view(-1)[0] = std::numeric_limits<double>::infinity();

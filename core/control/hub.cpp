@@ -1,6 +1,6 @@
 // The thread waits in poll() for the listening socket and all connections, passes what it reads to
-// a state machine, and sends what that decides. All sockets are non-blocking: a member that does not
-// read cannot delay the others.
+// a state machine, and sends what that decides. All sockets are non-blocking: a member that does
+// not read cannot delay the others.
 //
 // Anyone may connect to an open port, so what strangers can cost is limited. At most 64
 // connections, or two for each rank if that is more, may wait to join, for 3 seconds each. A frame

@@ -1,8 +1,8 @@
-// Linear layers with fp8 products, as one autograd node. If x has one scale in all products, the node
-// keeps the rounded numbers, 1 byte for each element. Otherwise it keeps x as it is, and the weights
-// in any case, and rounds them again in the backward, where most recipes scale them along another
-// dim and a device needs them transposed. What several products use is rounded once: x for all
-// weights, and dy for both gradients if the recipe rounds it alike.
+// Linear layers with fp8 products, as one autograd node. If x has one scale in all products, the
+// node keeps the rounded numbers, 1 byte for each element. Otherwise it keeps x as it is, and the
+// weights in any case, and rounds them again in the backward, where most recipes scale them along
+// another dim and a device needs them transposed. What several products use is rounded once: x for
+// all weights, and dy for both gradients if the recipe rounds it alike.
 //
 // Weights are rounded at every use. Rounding them once per step was rejected for now: it would keep
 // a second copy of parameters that a sharded backend frees after each use.

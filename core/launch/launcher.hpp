@@ -59,8 +59,8 @@ struct LaunchReport {
 //   0           all ranks succeeded
 //   130         SIGINT was forwarded and no rank failed
 //   75          another signal was forwarded, or reached a rank, and the ranks have saved
-//   143         another signal was forwarded, or the ranks were ordered to stop, no rank failed, and
-//               nothing was saved
+//   143         another signal was forwarded, or the ranks were ordered to stop, no rank failed,
+//               and nothing was saved
 //   5           the cause was killed by a signal, or exited with 5
 //   2, 3, 130, 143  the cause exited with this code
 //   1           the cause exited with any other code

@@ -153,8 +153,8 @@ TpHint tp_hint(const std::string& name, const ModelDims& d) {
 }
 
 // Adds to a block's costs how the inputs of products change with the recipe tensorwise, which keeps
-// them as fp8 numbers. users: the matrices that are multiplied by the same input. otherwise_kept: an
-// operator other than products keeps the input, too.
+// them as fp8 numbers. users: the matrices that are multiplied by the same input. otherwise_kept:
+// an operator other than products keeps the input, too.
 void count_input(const std::vector<std::shared_ptr<Linear>>& users,
                  bool otherwise_kept,
                  const FamilyArgs& args,

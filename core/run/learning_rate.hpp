@@ -23,9 +23,9 @@ namespace yoke {
 //     inverse_sqrt     1 / sqrt(1 + (k - w) / timescale), whatever m is; timescale is w by default,
 //                      or 10000 without a warmup
 //     wsd              f = 1 until k = T - decay_steps. Then q rises from 0 to 1 until k = T, and
-//                      by decay_shape f is 1 - q, (1 + cos(pi q)) / 2, 1 - sqrt(q) or 2 * 0.5^q - 1.
-//                      By default decay_steps is a fifth of T. The decay never starts before the end
-//                      of the warmup
+//                      by decay_shape f is 1 - q, (1 + cos(pi q)) / 2, 1 - sqrt(q) or
+//                      2 * 0.5^q - 1. By default decay_steps is a fifth of T. The decay never
+//                      starts before the end of the warmup
 //
 // With first_step = 1, the default, step w is the first one whose factor is 1. With first_step = 0,
 // as in transformers, the first step has the factor s, and step w + 1 is the first one whose factor

@@ -1,7 +1,7 @@
 // One step.
 //
-//   for each micro-batch: forward and backward of all blocks; gradients are added to the buffer, and
-//                         during the last micro-batch buckets are reduced
+//   for each micro-batch: forward and backward of all blocks; gradients are added to the buffer,
+//                         and during the last micro-batch buckets are reduced
 //   reduce_totals:        one all-reduce of loss, number of targets and squared norm
 //   update:               clip, then AdamW on this rank's shards
 //   gather:               the buckets, now or during the next forward

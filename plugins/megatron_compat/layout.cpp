@@ -1,8 +1,8 @@
 // The layout follows Megatron Core's param_and_grad_buffer.py, so that buckets, shards and the
 // points at which a reduction can start are Megatron's own:
 //
-//   - Parameters lie in the reverse of the order in which Megatron registers them, which is about the
-//     order in which a backward completes their gradients.
+//   - Parameters lie in the reverse of the order in which Megatron registers them, which is about
+//     the order in which a backward completes their gradients.
 //   - A bucket ends after the parameter with which it has at least bucket_size elements.
 //   - With the distributed optimizer a parameter begins at a multiple of 64 elements, and a bucket
 //     ends at a multiple of the number of data ranks and of 128, so that all shards are equal and

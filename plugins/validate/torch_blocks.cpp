@@ -1,5 +1,5 @@
-// A backend on LibTorch calls the forward functions of TorchModel and LibTorch's autograd instead of
-// the callbacks. The functions are wrapped here. What happens inside of autograd, and what the
+// A backend on LibTorch calls the forward functions of TorchModel and LibTorch's autograd instead
+// of the callbacks. The functions are wrapped here. What happens inside of autograd, and what the
 // backend does to the parameters, is not visible.
 #include "plugins/validate/torch_blocks.hpp"
 

@@ -49,8 +49,8 @@ struct Subject {
   std::string path;  // absolute path of the backend
   TestBed& test_bed;
   int32_t nproc;  // largest number of ranks, at least 1
-  // Masks of the axes that the backend declares, if the check has asked for them, and of those along
-  // which a step has succeeded on more than one rank.
+  // Masks of the axes that the backend declares, if the check has asked for them, and of those
+  // along which a step has succeeded on more than one rank.
   std::atomic<uint32_t> axes_declared{0}, axes_run{0};
 };
 

@@ -167,8 +167,8 @@ const YokeStateKind* declared_kind(const YokeDescription& d, const std::string& 
   return nullptr;
 }
 
-// Throws Failed unless the kind of a piece is one of the contract, or declared. The tensor of a kind
-// that belongs to the ranks has a row for each of them.
+// Throws Failed unless the kind of a piece is one of the contract, or declared. The tensor of a
+// kind that belongs to the ranks has a row for each of them.
 void check_kind(const ParallelBackend& b, const Piece& piece, int32_t rank, int32_t world) {
   const std::string kind = piece.key.substr(piece.key.rfind('/') + 1);
   if (is_standard(piece.key)) return;

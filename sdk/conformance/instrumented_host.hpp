@@ -1,5 +1,5 @@
-// InstrumentedHost: a wrapper round a host. A check passes it to the backend instead of the real one.
-// It counts and examines the calls of the backend, and injects failures.
+// InstrumentedHost: a wrapper round a host. A check passes it to the backend instead of the real
+// one. It counts and examines the calls of the backend, and injects failures.
 #pragma once
 
 #include <array>

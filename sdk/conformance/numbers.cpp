@@ -1,7 +1,7 @@
-// The bound of a dtype tells a wrong formula from rounding. In fp64 that is easy. In fp32 the errors
-// of twenty steps are small as well. With 16 bits, AdamW turns the noise of small gradients into
-// steps of full length, so single elements say nothing; only losses, norms and whole tensors are
-// compared.
+// The bound of a dtype tells a wrong formula from rounding. In fp64 that is easy. In fp32 the
+// errors of twenty steps are small as well. With 16 bits, AdamW turns the noise of small gradients
+// into steps of full length, so single elements say nothing; only losses, norms and whole tensors
+// are compared.
 #include "sdk/conformance/numbers.hpp"
 
 #include <algorithm>

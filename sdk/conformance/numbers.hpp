@@ -28,8 +28,8 @@ std::string difference(const Trace& trace, const Trace& expected, const Bounds& 
 // Compares runs with what the contract predicts.
 //
 // The prediction for most backends is the reference. A backend with the trait YOKE_OWN_UPDATE is
-// compared with its own run on one rank. Two layouts have no prediction and are left out: ranks that
-// update on their own (YOKE_LOCAL_UPDATES), and data ranks on which an own update depends
+// compared with its own run on one rank. Two layouts have no prediction and are left out: ranks
+// that update on their own (YOKE_LOCAL_UPDATES), and data ranks on which an own update depends
 // (YOKE_RANKS_CHANGE_UPDATE).
 class Numbers {
  public:

@@ -90,9 +90,9 @@ std::vector<RunSpec> variants(Subject& subject,
                               const ParallelBackend& backend,
                               const RunSpec& spec);
 
-// Returns a run on one rank in which plan accepts the optimizer and the dtype: AdamW if it can, else
-// SGD with or without momentum, in the most precise of the declared dtypes. Throws NotRun if plan
-// refuses all of them.
+// Returns a run on one rank in which plan accepts the optimizer and the dtype: AdamW if it can,
+// else SGD with or without momentum, in the most precise of the declared dtypes. Throws NotRun if
+// plan refuses all of them.
 RunSpec basic_run(Subject& subject, const ParallelBackend& backend, int steps = 6);
 // Returns such a run of 3 steps with two micro-batches, for checks that are not about numbers.
 RunSpec short_run(Subject& subject, const ParallelBackend& backend);

@@ -39,8 +39,8 @@ struct ReferenceStart {
 // the spec matter only for a mistake.
 Trace reference_trace(Subject& subject, const RunSpec& spec, const ReferenceStart& start = {});
 
-// Returns the gradient of one step from the initial values, over a batch of the caller. Its keys are
-// those of the parameters, with the kind "grad".
+// Returns the gradient of one step from the initial values, over a batch of the caller. Its keys
+// are those of the parameters, with the kind "grad".
 State reference_gradient(Subject& subject, const ModelSpec& model, const YokeBatch& batch);
 
 }  // namespace yoke::conformance

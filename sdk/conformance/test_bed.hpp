@@ -80,9 +80,9 @@ class TestBed {
   // first, after all ranks have returned.
   virtual void run(const YokePlan& plan, const std::function<void(const YokeHost& host)>& body) = 0;
 
-  // Does the same with ranks that are processes, and returns what the bodies have returned, by rank.
-  // They are copies of this process, which must have a single thread. Throws Failed with the text of
-  // the first exception, or if a process dies.
+  // Does the same with ranks that are processes, and returns what the bodies have returned, by
+  // rank. They are copies of this process, which must have a single thread. Throws Failed with the
+  // text of the first exception, or if a process dies.
   virtual std::vector<std::string> run_processes(
       const YokePlan& plan, const std::function<std::string(const YokeHost& host)>& body) = 0;
 };

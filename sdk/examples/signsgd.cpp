@@ -1,5 +1,5 @@
-// signsgd: sign-SGD with majority vote and error feedback. Ranks exchange one bit for each element of
-// the gradient.
+// signsgd: sign-SGD with majority vote and error feedback. Ranks exchange one bit for each element
+// of the gradient.
 //
 // Each rank keeps an error e, and in every step
 //
@@ -9,8 +9,8 @@
 //   p = p - lr * a' * sign(sum of s over the ranks)
 //
 // where a' is the mean of a over the ranks. The error is what a rank wanted to apply, but could not
-// say with one bit; it is said later. The rule is the backend's own (YOKE_OWN_UPDATE), and depends on
-// the ranks that vote (YOKE_RANKS_CHANGE_UPDATE). The error belongs to a rank: a run on another
+// say with one bit; it is said later. The rule is the backend's own (YOKE_OWN_UPDATE), and depends
+// on the ranks that vote (YOKE_RANKS_CHANGE_UPDATE). The error belongs to a rank: a run on another
 // number of ranks starts it from zero (YOKE_STATE_PER_RANK).
 //
 // After "signSGD with Majority Vote" (Bernstein et al., 2019) and "Error Feedback Fixes SignSGD"

@@ -1,12 +1,12 @@
 /* A backend with ZeRO stage 1, and with exactly one fault, which the macro FAULT selects at compile
- * time. Every rank has all parameters and gradients, but updates only its slice of them and has only
- * the moments of that slice:
+ * time. Every rank has all parameters and gradients, but updates only its slice of them and has
+ * only the moments of that slice:
  *
  *   gradients   sum of all ranks  -> reduce_scatter -> slice
  *   parameters  slice is updated  -> all_gather     -> all
  *
- * The slices have equal lengths; the last one is padded. The faults are small mistakes that an author
- * may make, and each of them must be found by a check. */
+ * The slices have equal lengths; the last one is padded. The faults are small mistakes that an
+ * author may make, and each of them must be found by a check. */
 #include <stdio.h>
 
 #include "tests/conformance/mutant_faults.h"

@@ -45,7 +45,8 @@ class Trial {
   const std::string& path() const { return path_; }
   bool ran() const { return fs::exists(canary_); }
 
-  // Runs these checks, "" = all, and returns the status of each id: "passed", "failed" or "not run".
+  // Runs these checks, "" = all, and returns the status of each id: "passed", "failed" or "not
+  // run".
   std::map<std::string, std::string> check(const std::string& only,
                                            int32_t expected_code,
                                            const std::string& nproc = "2") {

@@ -1,5 +1,5 @@
-// Tests of messages and of exchanges of parts through the sdk, for every transport: yoke/comm.hpp on
-// the services of the host, and the same through Communicator.
+// Tests of messages and of exchanges of parts through the sdk, for every transport: yoke/comm.hpp
+// on the services of the host, and the same through Communicator.
 #pragma once
 
 #include <vector>

@@ -32,9 +32,9 @@ INSTANTIATE_TEST_SUITE_P(
     layout_name);
 
 // `replicas` and `torch_replicas` communicate like serial. The former uses the callbacks of
-// YokeModel, the latter LibTorch's autograd. The stages of `pipeline` send messages, whose bytes the
-// conformance check C43 compares; the parameter of a tied model is on the first and on the last of
-// them.
+// YokeModel, the latter LibTorch's autograd. The stages of `pipeline` send messages, whose bytes
+// the conformance check C43 compares; the parameter of a tied model is on the first and on the last
+// of them.
 INSTANTIATE_TEST_SUITE_P(
     Examples,
     Parity,
@@ -172,10 +172,10 @@ double mean(const std::vector<double>& losses) {
   return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(losses.size());
 }
 
-// The mean loss of 100 steps must be close to that in fp32. The losses of this small model at the end
-// are noise: with three seeds, the mean of the last ten was 2.6 % below to 0.5 % above that in fp32,
-// for ptd on one rank as for other layouts and backends. The mean of all was 0.9 % below to 0.2 %
-// above it.
+// The mean loss of 100 steps must be close to that in fp32. The losses of this small model at the
+// end are noise: with three seeds, the mean of the last ten was 2.6 % below to 0.5 % above that in
+// fp32, for ptd on one rank as for other layouts and backends. The mean of all was 0.9 % below to
+// 0.2 % above it.
 TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
   constexpr double kBound = 0.015;
   PlainRun plain = tied();

@@ -1,5 +1,5 @@
-// Tests what validate finds in a host that does something wrong, which no run of Yoke shows. The host
-// is a mock; the inner backend is `serial`.
+// Tests what validate finds in a host that does something wrong, which no run of Yoke shows. The
+// host is a mock; the inner backend is `serial`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -66,7 +66,8 @@ class ShmWork final : public LocalWork {
 
 // ---- Making a group ----
 
-// The places of the areas are exchanged through the store. An area is ready when its place is known.
+// The places of the areas are exchanged through the store. An area is ready when its place is
+// known.
 ShmBackend::ShmBackend(std::shared_ptr<SharedMemory> memory, c10d::Store& store, ShmGroup group)
     : LocalBackend(group.rank, static_cast<int>(group.ranks.size())),
       memory_(std::move(memory)),

@@ -82,17 +82,17 @@ struct Comms {
   Comm all_reduce_grad;       // ranks that hold the same shard
   Comm reduce_partial_grads;  // ranks of tp
   Comm world;
-  // Ranks of pp, for the messages between stages: outputs and gradients, each to ranks with a higher
-  // or a lower number. NCCL keeps the messages between two ranks of a communicator in one queue,
-  // whatever their direction, so that fewer communicators could block each other.
+  // Ranks of pp, for the messages between stages: outputs and gradients, each to ranks with a
+  // higher or a lower number. NCCL keeps the messages between two ranks of a communicator in one
+  // queue, whatever their direction, so that fewer communicators could block each other.
   Comm carry_up, carry_down, grad_up, grad_down;
   Comm tied;  // ranks of pp, for the gradients of parameters that two of them have
   Comm cp;    // ranks of cp, for operators on distributed tensors
   Comm tp;    // ranks of tp, for operators on distributed tensors
 
   // Makes the communicators that have more than one rank. stages_return: a pipeline passes outputs
-  // to lower ranks as well. Collective over the world. Throws Error(FAILED_PRECONDITION) if the host
-  // has no collectives.
+  // to lower ranks as well. Collective over the world. Throws Error(FAILED_PRECONDITION) if the
+  // host has no collectives.
   static Comms make(const YokePlan& plan,
                     bool shard_over_cp,
                     bool stages_return,

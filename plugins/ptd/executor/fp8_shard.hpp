@@ -26,8 +26,8 @@ class Fp8Shard {
            DevicePool& pool);
   Fp8Shard(Fp8Shard&&) = default;
 
-  // Returns the largest absolute value of each parameter in this shard, [params], in fp32 or better;
-  // 0 for a parameter of which the shard has no element.
+  // Returns the largest absolute value of each parameter in this shard, [params], in fp32 or
+  // better; 0 for a parameter of which the shard has no element.
   at::Tensor measure() const;
   // Rounds the shard. amax: [params], the largest absolute values in all shards.
   void round(const at::Tensor& amax);

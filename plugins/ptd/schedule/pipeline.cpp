@@ -36,8 +36,8 @@ Order breadth_first(const Shape& s) {
   return order;
 }
 
-// The chunk and micro-batch of each operation: micro-batches are visited in groups of p, and a group
-// passes through all chunks before the next one begins.
+// The chunk and micro-batch of each operation: micro-batches are visited in groups of p, and a
+// group passes through all chunks before the next one begins.
 struct Visit {
   int chunk, micro;
 };

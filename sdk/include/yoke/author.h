@@ -108,8 +108,8 @@ static inline int yoke_is_dtype_or_unset(int32_t dtype) {
 }
 
 /* Refuse values that this version of the contract does not have, as it requires: dtypes of a plan,
- * flags of a step, the op of a checkpoint. Call them at the start of init, step and checkpoint. They
- * fail with YOKE_UNIMPLEMENTED. */
+ * flags of a step, the op of a checkpoint. Call them at the start of init, step and checkpoint.
+ * They fail with YOKE_UNIMPLEMENTED. */
 static inline int32_t yoke_check_dtypes(const YokePlan* plan, YokeError* err) {
   if (yoke_is_dtype_or_unset(plan->param_dtype) && yoke_is_dtype_or_unset(plan->reduce_dtype))
     return YOKE_OK;
@@ -247,8 +247,8 @@ static inline void yoke_set(void* array, int32_t dtype, int64_t i, double value)
   }
 }
 
-/* Checks that a tensor of the host is of the version of DLPack that the contract uses. With any other
- * version only its deleter may be used. NULL is allowed. Fails with YOKE_UNIMPLEMENTED. */
+/* Checks that a tensor of the host is of the version of DLPack that the contract uses. With any
+ * other version only its deleter may be used. NULL is allowed. Fails with YOKE_UNIMPLEMENTED. */
 static inline int32_t yoke_check_tensor(const YokeManagedTensor* t, YokeError* err) {
   if (t == NULL || t->dlpack_major == 1) return YOKE_OK;
   return yoke_fail(err,

@@ -194,8 +194,8 @@ inline void set_options(YokeDescription& d, const std::vector<const YokeOptionIn
   d.num_options = infos.size();
 }
 
-// Returns the declaration of a kind of state that only this backend has. The texts must be literals.
-// flags: YOKE_STATE_PER_RANK or 0.
+// Returns the declaration of a kind of state that only this backend has. The texts must be
+// literals. flags: YOKE_STATE_PER_RANK or 0.
 inline YokeStateKind state_kind(std::string_view kind, std::string_view doc, uint32_t flags = 0) {
   YokeStateKind k{};
   k.header = YOKE_HEADER(YokeStateKind, YOKE_ID_STATE_KIND);
@@ -205,8 +205,8 @@ inline YokeStateKind state_kind(std::string_view kind, std::string_view doc, uin
   return k;
 }
 
-// Returns pointers to the rows of a table of kinds of state, as YokeDescription needs them. Both the
-// table and the returned vector must live as long as the process: make them static.
+// Returns pointers to the rows of a table of kinds of state, as YokeDescription needs them. Both
+// the table and the returned vector must live as long as the process: make them static.
 inline std::vector<const YokeStateKind*> pointers_to(const std::vector<YokeStateKind>& rows) {
   std::vector<const YokeStateKind*> pointers;
   for (const YokeStateKind& row : rows) pointers.push_back(&row);

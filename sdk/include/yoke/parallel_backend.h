@@ -8,9 +8,10 @@
  *   entry -> describe -> plan -> init -> wrap_model -> step ... checkpoint ...
  *         -> destroy_model -> destroy
  *
- * Version 1.0 is frozen, and 1.x only adds to it. A backend that was built with any 1.x of this
- * file works with every host of 1.y, unless the backend's own min_host_minor says otherwise.
- * CHANGELOG.md lists the changes under "ABI". These rules hold for every function and every struct.
+ * Versions 1.0 and 1.1 are frozen, and 1.x only adds to them. A backend that was built with any 1.x
+ * of this file works with every host of 1.y, unless the backend's own min_host_minor says
+ * otherwise. CHANGELOG.md lists the changes under "ABI". These rules hold for every function and
+ * every struct.
  *
  * Layout
  *   - Every struct that may grow starts with a YokeHeader. New fields are only ever appended.

@@ -207,8 +207,8 @@ TEST_P(LlamaCosts, ABlockKeepsTheBytesThatItReports) {
   });
 }
 
-// With one scale for a whole input, products keep its fp8 numbers. A matrix that is skipped keeps the
-// input as it is beside them.
+// With one scale for a whole input, products keep its fp8 numbers. A matrix that is skipped keeps
+// the input as it is beside them.
 TEST(LlamaFp8Costs, ABlockKeepsTheBytesThatItReports) {
   for (const char* recipe : {"tensorwise", "rowwise", "rowwise_gw_hp"}) {
     for (const char* skipped : {"lm_head", "q_proj", "layers.1.mlp.down_proj"}) {

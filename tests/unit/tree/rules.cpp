@@ -234,6 +234,23 @@ Violations trailing_fragments(const Path& root) {
   return found;
 }
 
+// Returns the number of characters of a line in UTF-8.
+int columns(const std::string& line) {
+  return static_cast<int>(std::count_if(line.begin(), line.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;  // not a further byte of a character
+  }));
+}
+
+Violations wide_comments(const Path& root) {
+  const std::regex comment(R"(^\s*(//|/?\*) )", std::regex::optimize);
+  Violations found;
+  for (const Line& line : lines_below(root, "", kCode)) {
+    if (line.file.rfind("sdk/abi/", 0) == 0 || columns(line.text) <= kMaxColumns) continue;
+    if (std::regex_search(line.text, comment)) found.push_back(line.where() + ": " + line.text);
+  }
+  return found;
+}
+
 Violations avoided_words(const Path& root) {
   const std::vector<std::string> words = avoided(root);
   if (words.empty()) return {"CONTRIBUTING.md: no table under 'Avoided words'"};

@@ -36,6 +36,10 @@ Violations avoided_words(const Path& root);
 // Finds comments behind code that begin with a preposition instead of a noun: "of the run file".
 Violations trailing_fragments(const Path& root);
 
+// Finds lines of comments that are wider than kMaxColumns, which clang-format does not wrap.
+inline constexpr int kMaxColumns = 100;
+Violations wide_comments(const Path& root);
+
 // Finds files of more than kMaxFileLines lines.
 inline constexpr int kMaxFileLines = 400;
 Violations long_files(const Path& root);

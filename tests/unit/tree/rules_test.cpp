@@ -62,6 +62,15 @@ TEST_F(PlantedTree, ATrailingCommentWithoutANounIsFound) {
                           "core/base/a.hpp:4: int c; /* in C */"));
 }
 
+TEST_F(PlantedTree, AWideCommentIsFound) {
+  const std::string text(97, 'x');
+  write("core/base/a.hpp",
+        "// " + text + "\n// x" + text + "\n/*\n * y" + text + "\n */\nint " + text + "x = 0;\n");
+  EXPECT_THAT(
+      wide_comments(root()),
+      ElementsAre(HasSubstr("core/base/a.hpp:2: // xx"), HasSubstr("core/base/a.hpp:4:  * yx")));
+}
+
 TEST_F(PlantedTree, ALostTableOfAvoidedWordsIsFound) {
   write("CONTRIBUTING.md", "## Words\n");
   EXPECT_THAT(avoided_words(root()), ElementsAre(HasSubstr("CONTRIBUTING.md")));

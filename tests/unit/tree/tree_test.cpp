@@ -107,6 +107,10 @@ TEST(Tree, TrailingCommentsBeginWithANoun) {
   expect_none(trailing_fragments(source()));
 }
 
+TEST(Tree, CommentsAreNotWide) {
+  expect_none(wide_comments(source()));
+}
+
 TEST(Tree, DocumentsThatCommentsNameExist) {
   expect_none(missing_documents(source()));
 }
