@@ -124,13 +124,16 @@ inline void send_to_another_rank(World& world) {
 }
 
 // The receiver gets the error before the transport does anything. sender_waits: whether a send
-// waits for its receiver, so that the sender notices that the receiver has failed.
+// waits for its receiver, so that the sender notices that the receiver has failed. A sender that
+// does not wait stays until the receiver has left: if it left first, the receiver could get the
+// loss of its peer instead of the difference.
 inline void compare_messages(World& world, const MessageFault& fault, bool sender_waits = true) {
   Communicator& comm = stage_comm(world);
   const std::string text = thrown_by([&] { issue(comm, fault); }).text;
   if (world.rank() == 0 && sender_waits) {
     EXPECT_NE(text.find("a peer of pp was lost"), std::string::npos) << text;
   }
+  if (world.rank() == 0) thrown_by([&] { world.shutdown(); });
   if (world.rank() != 1) return;
   EXPECT_EQ(
       text,
