@@ -32,7 +32,7 @@ std::string remark_text(const PlanRemark& remark);
 
 // A kind of state that a backend declares, see YokeStateKind.
 struct StateKind {
-  std::string name;
+  std::string name;       // as declared; a # stands for a number
   bool per_rank = false;  // belongs to the ranks instead of to elements of a parameter
 };
 

@@ -12,6 +12,7 @@
 #include "core/checkpoint/pieces.hpp"
 #include "core/checkpoint/tiling.hpp"
 #include "yoke/error.hpp"
+#include "yoke/state_kind.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -107,8 +108,9 @@ void check_contents(const std::vector<StoredTensor>& tensors, const StateContent
   }
   require_tensor(index, {"optimizer", "step"}, {}, &faults);
   for (const StoredTensor& tensor : tensors) {
+    const auto covers = [&](const auto& declared) { return declares_kind(declared, tensor.kind); };
     const bool known = kinds_of_contract().count(tensor.kind) != 0 || !contents.own_kinds ||
-                       contents.own_kinds->count(tensor.kind) != 0;
+                       std::any_of(contents.own_kinds->begin(), contents.own_kinds->end(), covers);
     if (!known)
       faults.push_back(concat("'", tensor.kind, "' of '", tensor.name, "' is a kind that the ") +
                        "description of the backend does not declare");

@@ -6,9 +6,11 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
+#include "yoke/state_kind.hpp"
 #include "yoke/text.hpp"
 #include "yoke/torch.hpp"
 
@@ -116,12 +118,16 @@ SaveGroup Checkpointing::group() {
 // State that belongs to the ranks fits only as many ranks as have saved it. To the backend it is
 // then missing, and it starts that state anew.
 void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
-  std::set<std::string> per_rank, restarted;
-  for (const StateKind& kind : state_kinds_of(job_.backend, *job_.inner))
-    if (kind.per_rank) per_rank.insert(kind.name);
+  std::set<std::string> restarted;
+  const std::vector<StateKind> kinds = state_kinds_of(job_.backend, *job_.inner);
+  const auto per_rank = [&](const std::string& kind) {
+    return std::any_of(kinds.begin(), kinds.end(), [&](const StateKind& declared) {
+      return declared.per_rank && declares_kind(declared.name, kind);
+    });
+  };
   const PieceVisitor read = [&](const YokePiece& piece) {
     const std::string name(view(piece.name)), kind(view(piece.kind));
-    const auto stored = per_rank.count(kind) != 0 ? reader.shape(name, kind) : std::nullopt;
+    const auto stored = per_rank(kind) ? reader.shape(name, kind) : std::nullopt;
     if (stored && piece.ndim > 0 && !stored->empty() && stored->front() != piece.shape[0]) {
       restarted.insert(concat("'", kind, "' (of ", stored->front(), " ranks)"));
       throw Error(YOKE_NOT_FOUND,

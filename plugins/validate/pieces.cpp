@@ -14,6 +14,7 @@
 
 #include "plugins/validate/tensors.hpp"
 #include "yoke/error.hpp"
+#include "yoke/state_kind.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
 
@@ -139,7 +140,8 @@ std::string kind_fault(std::string_view kind, const Expected& expected) {
                       kind.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == kind.npos;
   if (!formed) return "its kind has another form than [a-z0-9_]";
   const auto& own = expected.own_kinds;
-  if (expected.has_own_kinds && std::find(own.begin(), own.end(), kind) == own.end())
+  const auto covers = [&](const std::string& declared) { return declares_kind(declared, kind); };
+  if (expected.has_own_kinds && std::none_of(own.begin(), own.end(), covers))
     return "describe does not declare its kind";
   return "";
 }

@@ -8,6 +8,7 @@
 #include "sdk/conformance/level.hpp"
 #include "sdk/conformance/library.hpp"
 #include "sdk/conformance/numbers.hpp"
+#include "yoke/state_kind.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
 
@@ -163,7 +164,7 @@ void check_pieces(Instance& instance, std::vector<Piece>& saved) {
 // The declaration of a kind that only this backend knows, or NULL.
 const YokeStateKind* declared_kind(const YokeDescription& d, const std::string& kind) {
   for (uint64_t i = 0; i < d.num_state_kinds; ++i)
-    if (view(d.state_kinds[i]->kind) == kind) return d.state_kinds[i];
+    if (declares_kind(view(d.state_kinds[i]->kind), kind)) return d.state_kinds[i];
   return nullptr;
 }
 

@@ -173,11 +173,12 @@ void check_state_kind(const YokeStateKind* k, uint64_t index) {
   check_string(k->doc, what + ": doc", true);
   const std::string kind(view(k->kind));
   constexpr const char* kStandard[] = {"param", "exp_avg", "exp_avg_sq", "momentum", "step"};
-  const bool well_formed = kind.size() <= 31 && std::all_of(kind.begin(), kind.end(), [](char c) {
-                             return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-                           });
+  const bool well_formed =
+      kind.size() <= 31 && std::all_of(kind.begin(), kind.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '#';
+      });
   if (!well_formed)
-    throw Failed(what + " is '" + kind + "'; allowed: [a-z0-9_]+, at most 31 bytes");
+    throw Failed(what + " is '" + kind + "'; allowed: [a-z0-9_#]+, at most 31 bytes");
   if (std::find(std::begin(kStandard), std::end(kStandard), kind) != std::end(kStandard))
     throw Failed(what + " is '" + kind + "', which the contract defines; declare only your own");
   if ((k->flags & ~uint32_t{YOKE_STATE_PER_RANK}) != 0)

@@ -29,8 +29,6 @@ using yoke::Options;
 
 constexpr uint32_t kWorkers = YOKE_AXIS_BIT(YOKE_DP_REPLICATE);
 constexpr uint32_t kInside = YOKE_ALL_AXES & ~kWorkers;
-// The largest number of workers, because every kind of state must be declared.
-constexpr int kMostWorkers = 128;
 
 // Returns the plan for the inner backend, which covers one worker's share of the ranks and the
 // batch.
@@ -281,23 +279,6 @@ class DilocoContext final : public yoke::Context {
   const Setup setup_;
 };
 
-// Returns the declarations of all kinds that a checkpoint of any number of workers may have.
-std::vector<YokeStateKind> own_kinds() {
-  static const std::vector<std::string> of_workers = [] {
-    std::vector<std::string> names;
-    for (int worker = 1; worker < kMostWorkers; ++worker)
-      for (const char* kind : {"param", "exp_avg", "exp_avg_sq", "momentum", "step"})
-        names.push_back(worker_kind(worker, kind));
-    return names;
-  }();
-  std::vector<YokeStateKind> kinds = {
-      yoke::state_kind("outer_anchor", "parameters after the last synchronisation"),
-      yoke::state_kind("outer_velocity", "momentum of the outer SGD")};
-  for (const std::string& name : of_workers)
-    kinds.push_back(yoke::state_kind(name, "state of another worker than the first"));
-  return kinds;
-}
-
 class Diloco final : public yoke::Backend {
  public:
   const YokeDescription& describe() const override {
@@ -320,7 +301,14 @@ class Diloco final : public yoke::Backend {
                               {0, 1})),
     };
     static const auto options = yoke::pointers_to(rows);
-    static const std::vector<YokeStateKind> kinds = own_kinds();
+    static const std::vector<YokeStateKind> kinds = {
+        yoke::state_kind("outer_anchor", "parameters after the last synchronisation"),
+        yoke::state_kind("outer_velocity", "momentum of the outer SGD"),
+        yoke::state_kind("w#_param", "parameters of another worker than the first"),
+        yoke::state_kind("w#_exp_avg", "first moment of such a worker"),
+        yoke::state_kind("w#_exp_avg_sq", "second moment of such a worker"),
+        yoke::state_kind("w#_momentum", "momentum of such a worker"),
+        yoke::state_kind("w#_step", "step of such a worker")};
     static const auto kind_pointers = yoke::pointers_to(kinds);
     static constexpr int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
     static const YokeDescription description = [] {
@@ -375,11 +363,6 @@ class Diloco final : public yoke::Backend {
     if (workers == 0)
       workers = static_cast<int32_t>(
           std::max<int64_t>(1, plan.world_size / yoke_degree_product(plan.degree)));
-    if (workers > kMostWorkers)
-      report.refuse("dp_degree",
-                    std::to_string(workers),
-                    "at most " + std::to_string(kMostWorkers),
-                    "use other axes inside of the workers");
     const auto require_divides = [&](const char* key, int32_t total, const char* what) {
       if (total % workers == 0) return true;
       report.refuse(key,

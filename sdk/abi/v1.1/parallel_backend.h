@@ -8,9 +8,10 @@
  *   entry -> describe -> plan -> init -> wrap_model -> step ... checkpoint ...
  *         -> destroy_model -> destroy
  *
- * Version 1.0 is frozen, and 1.x only adds to it. A backend that was built with any 1.x of this
- * file works with every host of 1.y, unless the backend's own min_host_minor says otherwise.
- * CHANGELOG.md lists the changes under "ABI". These rules hold for every function and every struct.
+ * Versions 1.0 and 1.1 are frozen, and 1.x only adds to them. A backend that was built with any 1.x
+ * of this file works with every host of 1.y, unless the backend's own min_host_minor says
+ * otherwise. CHANGELOG.md lists the changes under "ABI". These rules hold for every function and
+ * every struct.
  *
  * Layout
  *   - Every struct that may grow starts with a YokeHeader. New fields are only ever appended.
@@ -359,10 +360,11 @@ enum {
 enum { YOKE_STATE_PER_RANK = 1 };
 
 /* Since 1.1. Declares a kind of state that only this backend has, see YokePiece. Lives as long as
- * the process. */
+ * the process. A `#` in the kind stands for any decimal number and is not followed by a digit:
+ * "w#_param" declares "w1_param", "w12_param" and so on. */
 typedef struct YokeStateKind {
   YokeHeader header;
-  YokeString kind; /* [a-z0-9_]+, at most 31 bytes, none of the contract's own kinds */
+  YokeString kind; /* [a-z0-9_#]+, at most 31 bytes, none of the contract's own kinds */
   YokeString doc;  /* one line for the user */
   uint32_t flags;  /* YOKE_STATE_PER_RANK or 0 */
   uint32_t reserved;

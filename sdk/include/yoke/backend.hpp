@@ -37,6 +37,7 @@
 #include "yoke/optimizer.h"
 #include "yoke/options.hpp"
 #include "yoke/plan_report.hpp"
+#include "yoke/state_kind.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
 
@@ -192,31 +193,6 @@ YokeDescription description(const char* name,
 inline void set_options(YokeDescription& d, const std::vector<const YokeOptionInfo*>& infos) {
   d.options = infos.data();
   d.num_options = infos.size();
-}
-
-// Returns the declaration of a kind of state that only this backend has. The texts must be
-// literals. flags: YOKE_STATE_PER_RANK or 0.
-inline YokeStateKind state_kind(std::string_view kind, std::string_view doc, uint32_t flags = 0) {
-  YokeStateKind k{};
-  k.header = YOKE_HEADER(YokeStateKind, YOKE_ID_STATE_KIND);
-  k.kind = view(kind);
-  k.doc = view(doc);
-  k.flags = flags;
-  return k;
-}
-
-// Returns pointers to the rows of a table of kinds of state, as YokeDescription needs them. Both
-// the table and the returned vector must live as long as the process: make them static.
-inline std::vector<const YokeStateKind*> pointers_to(const std::vector<YokeStateKind>& rows) {
-  std::vector<const YokeStateKind*> pointers;
-  for (const YokeStateKind& row : rows) pointers.push_back(&row);
-  return pointers;
-}
-
-// Adds kinds of state to a description. kinds must live as long as the process.
-inline void set_state_kinds(YokeDescription& d, const std::vector<const YokeStateKind*>& kinds) {
-  d.state_kinds = kinds.data();
-  d.num_state_kinds = kinds.size();
 }
 
 // Returns a context that needs no class of its own. It makes one State from the arguments of init,

@@ -360,10 +360,11 @@ enum {
 enum { YOKE_STATE_PER_RANK = 1 };
 
 /* Since 1.1. Declares a kind of state that only this backend has, see YokePiece. Lives as long as
- * the process. */
+ * the process. A `#` in the kind stands for any decimal number and is not followed by a digit:
+ * "w#_param" declares "w1_param", "w12_param" and so on. */
 typedef struct YokeStateKind {
   YokeHeader header;
-  YokeString kind; /* [a-z0-9_]+, at most 31 bytes, none of the contract's own kinds */
+  YokeString kind; /* [a-z0-9_#]+, at most 31 bytes, none of the contract's own kinds */
   YokeString doc;  /* one line for the user */
   uint32_t flags;  /* YOKE_STATE_PER_RANK or 0 */
   uint32_t reserved;

@@ -46,6 +46,13 @@ TEST(Contents, AWholeStateIsAccepted) {
   more.push_back(tensor("a", "error", {4}));
   more.push_back(tensor("optimizer", "error", {4}));
   EXPECT_NO_THROW(check_contents(more, contents())) << "a kind that is declared";
+  auto numbered = contents();
+  numbered.own_kinds = {"error", "w#_param"};
+  more.push_back(tensor("a", "w12_param"));
+  EXPECT_NO_THROW(check_contents(more, numbered));
+  more.push_back(tensor("a", "w_param"));
+  EXPECT_THAT(error_of([&] { check_contents(more, numbered); }).text,
+              HasSubstr("'w_param' of 'a'"));
 }
 
 TEST(Contents, NamesEachTensorThatIsMissing) {
