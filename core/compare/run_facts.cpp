@@ -61,8 +61,8 @@ void take_run(const Json& json, RunFacts& run) {
   run.parameters = json.at("parameters");
   run.params = json.at("params").get<std::vector<std::string>>();
   run.clip = json.at("clip");
-  run.beta1 = json.at("beta1");
-  run.adamw = json.at("adamw");
+  const Json& decay = json.at("exp_avg_decay");
+  if (!decay.is_null()) run.exp_avg_decay = decay.get<double>();
   const Json& costs = json.at("costs");
   run.costs = {costs.at("param"),
                costs.at("grad"),

@@ -59,8 +59,9 @@ struct RunFacts {
   int32_t data_ranks = 1, accumulation = 1;
   int64_t blocks = 0, parameters = 0;  // number of the model's blocks, and of its elements
   std::vector<std::string> params;     // names of the parameters, in the order of the model
-  double clip = 0, beta1 = 0;
-  bool adamw = true;
+  double clip = 0;
+  std::optional<double>
+      exp_avg_decay;  // decay rate of the moment "exp_avg"; unset = no such moment
   Costs costs;
   StepFacts start;               // step 0: hashes and violation
   std::vector<StepFacts> steps;  // steps 1, 2, ...

@@ -97,8 +97,8 @@ Difference difference(const std::string& name,
 class Gradients {
  public:
   Gradients(const RunFacts& run, int64_t step)
-      : kind_(run.adamw ? "exp_avg" : "momentum"),
-        beta_(run.adamw ? run.beta1 : 0),
+      : kind_(run.exp_avg_decay ? "exp_avg" : "momentum"),
+        beta_(run.exp_avg_decay.value_or(0)),
         after_(run, step) {
     if (step > 1 && beta_ > 0) before_.emplace(run, step - 1);
   }
@@ -150,7 +150,7 @@ std::vector<Difference> compare_params(const RunFacts& a,
 
 std::vector<Difference> compare_gradients(const RunFacts& a, const RunFacts& b, int64_t step) {
   // The moment of SGD with momentum is the gradient itself at the first step only.
-  if (!a.adamw && step > 1) return {};
+  if (!a.exp_avg_decay && step > 1) return {};
   std::vector<Difference> all;
   try {
     const Gradients of_a(a, step), of_b(b, step);

@@ -71,6 +71,15 @@ void check_precision(const ConfigView& view, Found& found) {
                   view.cite("precision.param") + "; allowed: " + join(allowed));
 }
 
+// The other optimizers have no moments to correct.
+void check_optimizer(const ConfigView& view, Found& found) {
+  const TrainConfig& t = view.run.train;
+  if (!sound(view, {"train.optimizer", "train.bias_correction"}) || t.bias_correction) return;
+  if (t.optimizer == "adamw" || t.optimizer == "adam") return;
+  found.push_back(view.cite("train.bias_correction") + " has no meaning with " +
+                  view.cite("train.optimizer") + ", which corrects nothing; remove it");
+}
+
 // Without fp8 products these keys have no effect.
 void check_fp8(const ConfigView& view, Found& found) {
   const PrecisionConfig& p = view.run.precision;
@@ -182,6 +191,7 @@ std::vector<std::string> contradictions(const ConfigView& view) {
   check_division(view, found, "model.heads", "model.kv_heads");
   check_division(view, found, "train.global_batch", "train.micro_batch");
   check_evaluation(view, found);
+  check_optimizer(view, found);
   check_precision(view, found);
   check_fp8(view, found);
   check_fp16_products(view, found);

@@ -72,7 +72,8 @@ struct TrainConfig {
   int64_t global_batch = 16;           // sequences per optimizer step
   std::optional<int64_t> micro_batch;  // sequences per data rank and forward pass
   int64_t max_micro_batch = 64;        // upper bound for a micro_batch that is not set
-  std::string optimizer = "adamw";     // adamw | sgd
+  std::string optimizer = "adamw";     // adamw | adam | lion | sgd
+  bool bias_correction = true;         // only for adamw and adam
   double lr = 3e-4;
   int64_t warmup = 0;                    // steps
   std::string lr_schedule = "constant";  // one of lr_schedules()

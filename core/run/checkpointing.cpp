@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "yoke/optimizer.h"
 #include "yoke/state_kind.hpp"
 #include "yoke/text.hpp"
 #include "yoke/torch.hpp"
@@ -73,9 +74,9 @@ StateContents contents_of(const Job& job, const YokeModelSummary& summary) {
     if (p.trainable != 0) contents.trainable.emplace(view(p.name));
   }
   if ((traits_of(job.backend, *job.inner) & YOKE_OWN_UPDATE) == 0) {
-    const YokeOptimizer& optimizer = *job.plan->plan().optimizer;
-    if (optimizer.kind == YOKE_ADAMW) contents.moments = {"exp_avg", "exp_avg_sq"};
-    if (optimizer.kind == YOKE_SGD && optimizer.momentum != 0) contents.moments = {"momentum"};
+    const char* kinds[2];
+    const int moments = yoke_moments(job.plan->plan().optimizer, kinds);
+    contents.moments.assign(kinds, kinds + moments);
   }
   // A backend that declares no kind of its own may have been built before it could.
   const std::vector<StateKind> kinds = state_kinds_of(job.backend, *job.inner);

@@ -14,10 +14,17 @@
 namespace yoke {
 namespace {
 
+int32_t optimizer_kind(const TrainConfig& train) {
+  if (train.optimizer == "sgd") return YOKE_SGD;
+  if (train.optimizer == "lion") return YOKE_LION;
+  if (train.optimizer == "adam") return train.bias_correction ? YOKE_ADAM : YOKE_ADAM_UNCORRECTED;
+  return train.bias_correction ? YOKE_ADAMW : YOKE_ADAMW_UNCORRECTED;
+}
+
 YokeOptimizer make_optimizer(const TrainConfig& train) {
   YokeOptimizer o{};
   o.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
-  o.kind = train.optimizer == "sgd" ? YOKE_SGD : YOKE_ADAMW;
+  o.kind = optimizer_kind(train);
   o.beta1 = train.betas[0];
   o.beta2 = train.betas[1];
   o.eps = train.eps;

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/files.hpp"
+#include "yoke/optimizer.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -48,6 +49,13 @@ void add(const StepReport& report, Json& line) {
   line["ranks"] = ranks;
 }
 
+// Returns the decay rate of the moment "exp_avg", null if the optimizer has no such moment.
+Json exp_avg_decay(const YokeOptimizer& optimizer) {
+  if (yoke_is_adam(optimizer.kind)) return optimizer.beta1;
+  if (yoke_is_lion(optimizer.kind)) return optimizer.beta2;
+  return nullptr;
+}
+
 Json describe(const Job& job, const YokeModelSummary& model) {
   const YokePlan& plan = job.plan->plan();
   Json degrees, params = Json::array();
@@ -63,8 +71,7 @@ Json describe(const Job& job, const YokeModelSummary& model) {
           {"parameters", job.model.num_params},
           {"params", params},
           {"clip", plan.optimizer->clip},
-          {"adamw", plan.optimizer->kind == YOKE_ADAMW},
-          {"beta1", plan.optimizer->beta1},
+          {"exp_avg_decay", exp_avg_decay(*plan.optimizer)},
           {"dtype", dtype_name(plan.param_dtype)},
           {"product", job.config.run.precision.product}};
 }

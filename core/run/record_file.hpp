@@ -2,7 +2,7 @@
 // compare runs. Each line is an object:
 //
 //   {"run": {backend, version, data_ranks, accumulation, degrees, blocks, parameters, params,
-//            clip, adamw, beta1, dtype, product, costs {param, grad, optimizer, unsharded,
+//            clip, exp_avg_decay, dtype, product, costs {param, grad, optimizer, unsharded,
 //            activation, axes {...}}}}
 //   {"step": n, "hashes": [hash of each whole parameter],
 //    "violation": null | {kind, rank, tensor, text},

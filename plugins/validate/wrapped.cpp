@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "plugins/validate/tensors.hpp"
+#include "yoke/optimizer.h"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
 
@@ -157,11 +158,10 @@ struct CheckedModel::Visit {
 
 Expected CheckedModel::expected() const {
   Expected e{model_.model().summary, {}, {}, false};
-  const YokeOptimizer& optimizer = *rank_.plan.optimizer;
-  const uint32_t traits = rank_.description.traits;
-  if ((traits & YOKE_OWN_UPDATE) == 0) {
-    if (optimizer.kind == YOKE_ADAMW) e.moments = {"exp_avg", "exp_avg_sq"};
-    if (optimizer.kind == YOKE_SGD && optimizer.momentum != 0) e.moments = {"momentum"};
+  if ((rank_.description.traits & YOKE_OWN_UPDATE) == 0) {
+    const char* kinds[2];
+    const int moments = yoke_moments(rank_.plan.optimizer, kinds);
+    e.moments.assign(kinds, kinds + moments);
   }
   for (uint64_t i = 0; i < rank_.description.num_state_kinds; ++i)
     e.own_kinds.emplace_back(view(rank_.description.state_kinds[i]->kind));

@@ -41,7 +41,8 @@ extern "C" {
 /* ---- Plan ---- */
 
 /* Fills the unset dtypes of a plan, and refuses what a YokeFlat cannot do: it computes and reduces
- * in one dtype, fp32 or fp64, and updates with AdamW or SGD. Returns the number of refusals. */
+ * in one dtype, fp32 or fp64, and has the optimizers of yoke/optimizer.h. Returns the number of
+ * refusals. */
 static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
   const char* given;
   int n = 0;
@@ -56,9 +57,13 @@ static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
   if (plan->reduce_dtype != plan->param_dtype)
     n += yoke_refuse(
         args, "precision.reduce", "another dtype", "the dtype of precision.param", "remove it");
-  if (plan->optimizer->kind != YOKE_ADAMW && plan->optimizer->kind != YOKE_SGD)
-    n += yoke_refuse(
-        args, "train.optimizer", "another optimizer", "adamw | sgd", "set it to \"adamw\"");
+  if (!yoke_is_adam(plan->optimizer->kind) && !yoke_is_lion(plan->optimizer->kind) &&
+      plan->optimizer->kind != YOKE_SGD)
+    n += yoke_refuse(args,
+                     "train.optimizer",
+                     "another optimizer",
+                     "adamw | adam | lion | sgd",
+                     "set it to \"adamw\"");
   return n;
 }
 
@@ -80,8 +85,8 @@ typedef struct YokeFlat {
   int64_t trainable;
   /* The arrays. They are one allocation, which starts at value. */
   void *value, *grad, *moment[2];
-  /* Kinds of the moments in a checkpoint: "exp_avg" and "exp_avg_sq" for AdamW, "momentum" and NULL
-   * for SGD with momentum. NULL = there is no such moment. */
+  /* Kinds of the moments in a checkpoint, as yoke_moments returns them: "exp_avg" and "exp_avg_sq"
+   * for AdamW, "momentum" and NULL for SGD with momentum. NULL = there is no such moment. */
   const char* kind[2];
   /* Number of the last update, 0 = none yet. Saved and loaded with the checkpoint. */
   int64_t step;
@@ -185,12 +190,7 @@ static inline int32_t yoke_flat_make(YokeFlat* f,
   f->optimizer = plan->optimizer;
   f->dtype = plan->param_dtype;
   /* The kinds also decide how many moments a checkpoint has. */
-  if (f->optimizer->kind == YOKE_ADAMW) {
-    f->kind[0] = "exp_avg";
-    f->kind[1] = "exp_avg_sq";
-  } else if (f->optimizer->momentum != 0) {
-    f->kind[0] = "momentum";
-  }
+  yoke_moments(f->optimizer, f->kind);
   code = yoke_flat_allocate(f, err);
   for (i = 0; i < (int64_t)model->summary->num_params && code == YOKE_OK; ++i)
     code = yoke_flat_bind(f, i, err);
@@ -200,8 +200,8 @@ static inline int32_t yoke_flat_make(YokeFlat* f,
 }
 
 /* Fills in the bytes that wrap_model reports: parameters, gradients and moments. All other fields
- * of *out stay as they are. Moments that SGD does not use are allocated as well, but never touched:
- * they take no memory and are not counted. */
+ * of *out stay as they are. Moments that an optimizer does not have are allocated as well, but
+ * never touched: they take no memory and are not counted. */
 static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
   const int64_t item = yoke_item_size(f->dtype);
   out->param_bytes = f->size * item;
@@ -287,33 +287,22 @@ static inline double yoke_flat_norm(const YokeFlat* f) {
   return yoke_gradient_norm(squares);
 }
 
-/* Updates parameter i by AdamW. scale: clip factor of the gradient. Called by yoke_flat_update. */
-static inline void yoke_flat_adamw(YokeFlat* f, int64_t i, double scale, double lr) {
+/* Updates parameter i. scale: clip factor of the gradient. Called by yoke_flat_update. */
+static inline void yoke_flat_update_param(YokeFlat* f, int64_t i, double scale, double lr) {
   const YokeParameter* p = f->model->summary->params[i];
   /* The bias corrections are the same for all elements, so they are computed once. */
-  const YokeAdamW step = yoke_adamw_step(f->optimizer, f->step, lr, p->decay);
+  const YokeUpdate step = yoke_update_step(f->optimizer, f->step, lr, p->decay);
   int64_t k = f->begin[i], end = k + yoke_count(p);
+  double moments[2] = {0, 0};
+  int m;
   for (; k < end; ++k) {
     const double gradient = scale * yoke_get(f->grad, f->dtype, k);
-    double m = yoke_get(f->moment[0], f->dtype, k), v = yoke_get(f->moment[1], f->dtype, k);
-    const double value = yoke_adamw(&step, yoke_get(f->value, f->dtype, k), gradient, &m, &v);
-    yoke_set(f->moment[0], f->dtype, k, m);
-    yoke_set(f->moment[1], f->dtype, k, v);
-    yoke_set(f->value, f->dtype, k, value);
-  }
-}
-
-/* The same by SGD. Without momentum, the array of the moment is not touched. */
-static inline void yoke_flat_sgd(YokeFlat* f, int64_t i, double scale, double lr) {
-  const YokeParameter* p = f->model->summary->params[i];
-  const YokeSgd step = yoke_sgd_step(f->optimizer, lr, p->decay);
-  int64_t k = f->begin[i], end = k + yoke_count(p);
-  for (; k < end; ++k) {
-    const double gradient = scale * yoke_get(f->grad, f->dtype, k);
-    double b = step.momentum != 0 ? yoke_get(f->moment[0], f->dtype, k) : 0;
-    const double value = yoke_sgd(&step, yoke_get(f->value, f->dtype, k), gradient, &b);
-    if (step.momentum != 0) yoke_set(f->moment[0], f->dtype, k, b);
-    yoke_set(f->value, f->dtype, k, value);
+    for (m = 0; m < 2 && f->kind[m] != NULL; ++m) moments[m] = yoke_get(f->moment[m], f->dtype, k);
+    yoke_set(f->value,
+             f->dtype,
+             k,
+             yoke_update(&step, yoke_get(f->value, f->dtype, k), gradient, moments));
+    for (m = 0; m < 2 && f->kind[m] != NULL; ++m) yoke_set(f->moment[m], f->dtype, k, moments[m]);
   }
 }
 
@@ -327,11 +316,7 @@ static inline void yoke_flat_update(YokeFlat* f, int64_t step, double lr, double
   if (!isfinite(norm)) return;
   f->step = step;
   for (i = 0; i < f->model->summary->num_params; ++i) {
-    if (!f->model->summary->params[i]->trainable) continue;
-    if (f->optimizer->kind == YOKE_ADAMW)
-      yoke_flat_adamw(f, (int64_t)i, scale, lr);
-    else
-      yoke_flat_sgd(f, (int64_t)i, scale, lr);
+    if (f->model->summary->params[i]->trainable) yoke_flat_update_param(f, (int64_t)i, scale, lr);
   }
 }
 

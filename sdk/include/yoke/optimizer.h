@@ -1,6 +1,6 @@
 /* The arithmetic of the optimizers: gradient norm, clip factor, loss scale, and the update of one
- * element by AdamW and SGD. These are the formulas at YokeOptimizer in the contract. Backends that
- * use them agree to the last bit. C99, C++ and CUDA device code; needs libm.
+ * element by AdamW, Adam, Lion and SGD. These are the formulas at YokeOptimizer in the contract.
+ * Backends that use them agree to the last bit. C99, C++ and CUDA device code; needs libm.
  *
  *   norm = yoke_gradient_norm(sum_of_squares);               // over all ranks
  *   if (isfinite(norm)) {                                    // else skip the update on every rank
@@ -92,18 +92,50 @@ static inline void yoke_report_step(const YokeStepArgs* args,
   (void)args;
 }
 
-/* ---- AdamW ----
+/* ---- Kinds ---- */
+
+/* Returns whether the kind is AdamW or one of its variants, which yoke_adamw computes. */
+static inline int yoke_is_adam(int32_t kind) {
+#if YOKE_ABI_MINOR >= 1
+  if (kind == YOKE_ADAM || kind == YOKE_ADAMW_UNCORRECTED || kind == YOKE_ADAM_UNCORRECTED)
+    return 1;
+#endif
+  return kind == YOKE_ADAMW;
+}
+
+/* Returns whether the kind is Lion, which yoke_lion computes. */
+static inline int yoke_is_lion(int32_t kind) {
+#if YOKE_ABI_MINOR >= 1
+  if (kind == YOKE_LION) return 1;
+#endif
+  (void)kind;
+  return 0;
+}
+
+/* Writes the kinds of the moments that the optimizer keeps, as they are called in checkpoints, and
+ * NULL for those it does not have. Returns their number: 0, 1 or 2. */
+static inline int yoke_moments(const YokeOptimizer* o, const char* kinds[2]) {
+  const int adam = yoke_is_adam(o->kind), lion = yoke_is_lion(o->kind);
+  kinds[0] = adam || lion ? "exp_avg" : o->momentum != 0 ? "momentum" : NULL;
+  kinds[1] = adam ? "exp_avg_sq" : NULL;
+  return (kinds[0] != NULL) + (kinds[1] != NULL);
+}
+
+/* ---- AdamW and its variants ----
  *
+ *   g = g + l2 * p
  *   m = beta1 * m + (1 - beta1) * g
  *   v = beta2 * v + (1 - beta2) * g * g
  *   p = keep * p - lr * (m / correct1 / (sqrt(v) / correct2 + eps))
  *
- * with correct1 = 1 - beta1^step and correct2 = sqrt(1 - beta2^step). */
+ * with correct1 = 1 - beta1^step and correct2 = sqrt(1 - beta2^step), or 1 in an uncorrected
+ * variant. AdamW has l2 = 0, Adam has keep = 1. */
 
 /* The constants of one step for one parameter. */
 typedef struct YokeAdamW {
   double lr;       /* learning rate of the step */
   double keep;     /* factor of the old value: 1 - lr * weight_decay, or 1 without decay */
+  double l2;       /* weight decay that is added to the gradient; 0 except for Adam */
   double beta1;    /* decay rate of the first moment */
   double beta2;    /* decay rate of the second moment */
   double eps;      /* added to the root of the second moment */
@@ -117,14 +149,21 @@ static inline YokeAdamW yoke_adamw_step(const YokeOptimizer* o,
                                         int64_t step,
                                         double lr,
                                         int decay) {
+  const double weight_decay = decay ? o->weight_decay : 0;
+  int coupled = 0, uncorrected = 0;
   YokeAdamW s;
+#if YOKE_ABI_MINOR >= 1
+  coupled = o->kind == YOKE_ADAM || o->kind == YOKE_ADAM_UNCORRECTED;
+  uncorrected = o->kind == YOKE_ADAMW_UNCORRECTED || o->kind == YOKE_ADAM_UNCORRECTED;
+#endif
   s.lr = lr;
-  s.keep = decay ? 1 - lr * o->weight_decay : 1;
+  s.keep = coupled ? 1 : 1 - lr * weight_decay;
+  s.l2 = coupled ? weight_decay : 0;
   s.beta1 = o->beta1;
   s.beta2 = o->beta2;
   s.eps = o->eps;
-  s.correct1 = 1 - pow(o->beta1, (double)step);
-  s.correct2 = sqrt(1 - pow(o->beta2, (double)step));
+  s.correct1 = uncorrected ? 1 : 1 - pow(o->beta1, (double)step);
+  s.correct2 = uncorrected ? 1 : sqrt(1 - pow(o->beta2, (double)step));
   return s;
 }
 
@@ -133,10 +172,46 @@ static inline YokeAdamW yoke_adamw_step(const YokeOptimizer* o,
  * unrounded moments; the caller rounds them to the dtype of their array afterwards. */
 YOKE_HOST_DEVICE static inline double yoke_adamw(
     const YokeAdamW* s, double value, double gradient, double* exp_avg, double* exp_avg_sq) {
+  if (s->l2 != 0) gradient += s->l2 * value;
   *exp_avg = s->beta1 * *exp_avg + (1 - s->beta1) * gradient;
   *exp_avg_sq = s->beta2 * *exp_avg_sq + (1 - s->beta2) * gradient * gradient;
   return s->keep * value -
          s->lr * (*exp_avg / s->correct1 / (sqrt(*exp_avg_sq) / s->correct2 + s->eps));
+}
+
+/* ---- Lion ----
+ *
+ *   p = keep * p - lr * sign(beta1 * m + (1 - beta1) * g)
+ *   m = beta2 * m + (1 - beta2) * g
+ */
+
+/* The constants of one step for one parameter. */
+typedef struct YokeLion {
+  double lr;    /* learning rate of the step */
+  double keep;  /* factor of the old value: 1 - lr * weight_decay, or 1 without decay */
+  double beta1; /* weight of the moment in the direction of the step */
+  double beta2; /* decay rate of the moment */
+} YokeLion;
+
+/* Returns the constants of a step. decay: as for yoke_adamw_step. */
+static inline YokeLion yoke_lion_step(const YokeOptimizer* o, double lr, int decay) {
+  YokeLion s;
+  s.lr = lr;
+  s.keep = decay ? 1 - lr * o->weight_decay : 1;
+  s.beta1 = o->beta1;
+  s.beta2 = o->beta2;
+  return s;
+}
+
+/* Returns the new value of one element and advances its moment. gradient: already clipped. exp_avg:
+ * the moment, read and written. The sign of 0 is 0. */
+YOKE_HOST_DEVICE static inline double yoke_lion(const YokeLion* s,
+                                                double value,
+                                                double gradient,
+                                                double* exp_avg) {
+  const double direction = s->beta1 * *exp_avg + (1 - s->beta1) * gradient;
+  *exp_avg = s->beta2 * *exp_avg + (1 - s->beta2) * gradient;
+  return s->keep * value - s->lr * ((direction > 0) - (direction < 0));
 }
 
 /* ---- SGD ----
@@ -181,6 +256,42 @@ YOKE_HOST_DEVICE static inline double yoke_nesterov(const YokeSgd* s,
                                                     double* buffer) {
   *buffer = s->momentum * *buffer + gradient;
   return s->keep * value - s->lr * (gradient + s->momentum * *buffer);
+}
+
+/* ---- Any kind ---- */
+
+/* The constants of one step for one parameter, for the optimizer of a run. */
+typedef struct YokeUpdate {
+  int32_t kind; /* YokeOptimizer.kind; decides which of the others has a meaning */
+  YokeAdamW adamw;
+  YokeLion lion;
+  YokeSgd sgd;
+} YokeUpdate;
+
+/* Returns the constants of a step. Arguments as for yoke_adamw_step. o->kind must be one of those
+ * above. */
+static inline YokeUpdate yoke_update_step(const YokeOptimizer* o,
+                                          int64_t step,
+                                          double lr,
+                                          int decay) {
+  YokeUpdate u;
+  u.kind = o->kind;
+  u.adamw = yoke_adamw_step(o, step, lr, decay);
+  u.lion = yoke_lion_step(o, lr, decay);
+  u.sgd = yoke_sgd_step(o, lr, decay);
+  return u;
+}
+
+/* Returns the new value of one element and advances its moments, in the order of yoke_moments.
+ * gradient: already clipped. Moments that the kind does not have stay as they are. */
+static inline double yoke_update(const YokeUpdate* u,
+                                 double value,
+                                 double gradient,
+                                 double moments[2]) {
+  if (yoke_is_adam(u->kind))
+    return yoke_adamw(&u->adamw, value, gradient, &moments[0], &moments[1]);
+  if (yoke_is_lion(u->kind)) return yoke_lion(&u->lion, value, gradient, &moments[0]);
+  return yoke_sgd(&u->sgd, value, gradient, &moments[0]);
 }
 
 #ifdef __cplusplus

@@ -611,8 +611,15 @@ typedef struct YokeOption {
   int32_t given;     /* 1 = set by the user, 0 = the default */
 } YokeOption;
 
-/* Values of YokeOptimizer.kind. */
-enum { YOKE_SGD = 1, YOKE_ADAMW = 2 };
+/* Values of YokeOptimizer.kind. Those after YOKE_ADAMW exist since 1.1. */
+enum {
+  YOKE_SGD = 1,
+  YOKE_ADAMW = 2,
+  YOKE_ADAM = 3,
+  YOKE_ADAMW_UNCORRECTED = 4,
+  YOKE_ADAM_UNCORRECTED = 5,
+  YOKE_LION = 6
+};
 
 /* The optimizer of the run. Step t (the first is 1) updates the parameters from the mean gradient G
  * over the targets of the batch, as LibTorch does:
@@ -622,21 +629,27 @@ enum { YOKE_SGD = 1, YOKE_ADAMW = 2 };
  *   AdamW  m = beta1 * m + (1 - beta1) * g      kind "exp_avg" in checkpoints
  *          v = beta2 * v + (1 - beta2) * g * g  kind "exp_avg_sq"
  *          p = p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ *   Lion   p = p - lr * sign(beta1 * m + (1 - beta1) * g)
+ *          m = beta2 * m + (1 - beta2) * g      kind "exp_avg"; after the update of p
  *   SGD    b = momentum * b + g                 kind "momentum"; exists only if momentum is not 0
  *          p = p - lr * b
+ *
+ * Adam is AdamW, but weight decay changes the gradient, after clipping, and not the parameter:
+ * g = g + weight_decay * p takes the place of the second line. The UNCORRECTED kinds are AdamW and
+ * Adam without the factors 1 - beta1^t and 1 - beta2^t.
  *
  * If norm(G) is not finite, no rank changes any state, including "step", and the next step has the
  * same number t, with another batch. G is the gradient without the factor
  * YokeStepArgs.loss_scale. */
 typedef struct YokeOptimizer {
   YokeHeader header;
-  int32_t kind; /* YOKE_SGD or YOKE_ADAMW */
+  int32_t kind; /* YOKE_SGD, YOKE_ADAMW ... */
   int32_t reserved;
   double beta1;
   double beta2;
   double eps;
   double momentum;     /* momentum of SGD; 0 = none */
-  double weight_decay; /* decoupled from the gradient, also for SGD */
+  double weight_decay; /* decoupled from the gradient, also for SGD; not for Adam */
   double clip;         /* bound of the global gradient norm; 0 = no clipping */
   double lr;           /* highest learning rate of the run; YokeStepArgs.lr is that of a step */
 } YokeOptimizer;
