@@ -44,9 +44,6 @@ constexpr Command kCommands[] = {
     {"doctor", yoke::doctor_command, "check whether this machine has everything that a run needs"},
 };
 
-// Commands that are planned but not implemented yet.
-constexpr const char* kPlanned[] = {"report", "completion"};
-
 void print_help(FILE* out) {
   std::fputs("Trains a model with interchangeable parallel backends.\n\n", out);
   std::fputs("usage: yoke COMMAND ...\n\n", out);
@@ -57,11 +54,6 @@ void print_help(FILE* out) {
 }
 
 int refuse(const std::string& word) {
-  for (const char* name : kPlanned) {
-    if (word != name) continue;
-    std::fprintf(stderr, "yoke: the command '%s' is not implemented yet; see: yoke --help\n", name);
-    return yoke::kExitUsage;
-  }
   Words names;
   for (const Command& c : kCommands) names.emplace_back(c.name);
   const bool flag = word.starts_with('-');

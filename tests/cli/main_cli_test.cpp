@@ -22,7 +22,7 @@ void expect_misuse(const std::vector<std::string>& args, const std::string& text
   EXPECT_EQ(r.err, text);
 }
 
-TEST(Yoke, HelpListsTheCommandsThatWorkAndNoOthers) {
+TEST(Yoke, HelpListsTheCommands) {
   for (const char* flag : {"--help", "-h"}) {
     const SubprocessResult r = YokeInstall().run({flag});
     EXPECT_EQ(r.ending.exit_code, 0);
@@ -31,7 +31,6 @@ TEST(Yoke, HelpListsTheCommandsThatWorkAndNoOthers) {
          {"train", "compare", "generate", "checkpoint", "data", "backends", "config", "doctor"}) {
       EXPECT_THAT(r.out, HasSubstr(std::string("\n  ") + command + " "));
     }
-    EXPECT_THAT(r.out, Not(HasSubstr("completion")));
   }
 }
 
@@ -73,11 +72,6 @@ TEST(Yoke, NamesTheCommandThatWasMeant) {
   expect_misuse(
       {"--hlep"},
       "yoke: unknown flag '--hlep'; allowed: --help, --version; did you mean '--help'?\n");
-}
-
-TEST(Yoke, RefusesPlannedCommandsByName) {
-  expect_misuse({"report"},
-                "yoke: the command 'report' is not implemented yet; see: yoke --help\n");
 }
 
 TEST(Yoke, NamesTheWordOfACommandThatWasMeant) {
