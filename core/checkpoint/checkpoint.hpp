@@ -55,7 +55,8 @@ struct StateContents {
   Shapes params;                     // every parameter, with its shape in files
   std::set<std::string> trainable;   // names of those that have moments
   std::vector<std::string> moments;  // kinds of these moments: "exp_avg" ...
-  // Other kinds that may exist, as declared; std::nullopt = any, because the backend cannot declare them.
+  // Other kinds that may exist, as declared; std::nullopt = any, because the backend cannot declare
+  // them.
   std::optional<std::set<std::string>> own_kinds;
 };
 

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "yoke/error.hpp"
 #include "yoke/parallel_backend.h"
-#include "yoke/text.hpp"
 
 namespace yoke {
 
