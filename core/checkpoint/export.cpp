@@ -7,12 +7,16 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "core/base/files.hpp"
 #include "core/base/strict_json.hpp"
+#include "core/checkpoint/adapter.hpp"
 #include "core/checkpoint/checkpoint.hpp"
+#include "core/checkpoint/convert.hpp"
 #include "core/checkpoint/layout.hpp"
 #include "core/checkpoint/temp_folder.hpp"
 #include "yoke/error.hpp"
@@ -40,10 +44,12 @@ std::string config_for(const CheckpointReader& reader, int32_t dtype) {
   return config.dump(2) + "\n";
 }
 
-// Copies chunk by chunk, so that a tensor is never completely in memory.
-void copy_tensor(const CheckpointReader& reader, const StoredTensor& tensor, File& out) {
-  const int64_t numel = tensor.numel(), per_chunk = kChunkBytes / tensor.item_bytes();
-  std::vector<char> buffer(static_cast<size_t>(std::min(numel, per_chunk) * tensor.item_bytes()));
+// Reads elements [begin, begin + count) of a weight of the checkpoint in any dtype.
+void read_values(const CheckpointReader& reader,
+                 const StoredTensor& tensor,
+                 int64_t begin,
+                 int64_t count,
+                 void* values) {
   YokePiece piece{};
   piece.header = YOKE_HEADER(YokePiece, YOKE_ID_PIECE);
   piece.name = view(tensor.name);
@@ -51,15 +57,140 @@ void copy_tensor(const CheckpointReader& reader, const StoredTensor& tensor, Fil
   piece.shape = tensor.shape.data();
   piece.ndim = static_cast<int32_t>(tensor.shape.size());
   piece.dtype = tensor.dtype;
-  for (piece.begin = 0; piece.begin < numel; piece.begin += piece.count) {
-    piece.count = piece.run = std::min(per_chunk, numel - piece.begin);
-    const FlatView flat(buffer.data(), piece.count, tensor.dtype);
-    piece.view = flat.get();
-    reader.visit(piece);
-    out.write_at(buffer.data(),
-                 static_cast<size_t>(piece.count * tensor.item_bytes()),
-                 tensor.offset + static_cast<uint64_t>(piece.begin * tensor.item_bytes()));
+  piece.begin = begin;
+  piece.count = piece.run = count;
+  const FlatView flat(values, piece.count, tensor.dtype);
+  piece.view = flat.get();
+  reader.visit(piece);
+}
+
+// The adapters of a checkpoint, whose products are added to the weights. Keeps the matrices of one
+// adapter in memory.
+class Merger {
+ public:
+  explicit Merger(const CheckpointReader& reader)
+      : reader_(reader), shapes_(reader.param_shapes()) {
+    const auto texts = reader.companions();
+    const auto text = texts.find(kAdapterConfig);
+    if (text != texts.end()) config_ = parse_adapter_config(text->second, kAdapterConfig);
   }
+
+  bool changes(const std::string& weight) const { return shapes_.contains(adapter_a(weight)); }
+
+  // Adds the product to elements [begin, begin + count) of a weight [out, in].
+  void add(const StoredTensor& weight, int64_t begin, int64_t count, float* values) {
+    if (weight.name != name_) open(weight.name);
+    const int64_t in = weight.shape[1];
+    for (int64_t done = 0; done < count;) {
+      const int64_t row = (begin + done) / in, column = (begin + done) % in;
+      const int64_t size = std::min(in - column, count - done);
+      add_to_row(row, column, size, values + done);
+      done += size;
+    }
+  }
+
+ private:
+  // Sums up in double, so that the result is rounded once.
+  void add_to_row(int64_t row, int64_t column, int64_t size, float* values) {
+    const auto in = static_cast<int64_t>(a_.size()) / config_.rank;
+    sums_.assign(values, values + size);
+    for (int64_t r = 0; r < config_.rank; ++r) {
+      const double factor = config_.scale() * b_[static_cast<size_t>(row * config_.rank + r)];
+      const float* a = a_.data() + r * in + column;
+      for (int64_t i = 0; i < size; ++i) sums_[static_cast<size_t>(i)] += factor * a[i];
+    }
+    for (int64_t i = 0; i < size; ++i)
+      values[i] = static_cast<float>(sums_[static_cast<size_t>(i)]);
+  }
+
+  void open(const std::string& weight) {
+    name_ = weight;
+    for (const auto& [name, matrix] :
+         {std::pair{adapter_a(weight), &a_}, {adapter_b(weight), &b_}}) {
+      const StoredTensor tensor{name, "param", YOKE_F32, shapes_.at(name), "", 0, {}};
+      matrix->resize(static_cast<size_t>(tensor.numel()));
+      read_values(reader_, tensor, 0, tensor.numel(), matrix->data());
+    }
+  }
+
+  const CheckpointReader& reader_;
+  const Shapes shapes_;
+  AdapterConfig config_;
+  std::string name_;  // name of the weight to which a_ and b_ belong
+  std::vector<float> a_, b_;
+  std::vector<double> sums_;
+};
+
+// Copies chunk by chunk, so that a tensor is never completely in memory.
+void copy_tensor(const CheckpointReader& reader,
+                 const StoredTensor& tensor,
+                 Merger& merger,
+                 File& out) {
+  const int64_t numel = tensor.numel(), per_chunk = kChunkBytes / tensor.item_bytes();
+  const bool merge = merger.changes(tensor.name);
+  StoredTensor read = tensor;
+  if (merge) read.dtype = YOKE_F32;
+  std::vector<char> buffer(static_cast<size_t>(std::min(numel, per_chunk) * read.item_bytes()));
+  std::vector<char> rounded(merge ? buffer.size() : 0);
+  for (int64_t begin = 0; begin < numel; begin += per_chunk) {
+    const int64_t count = std::min(per_chunk, numel - begin);
+    read_values(reader, read, begin, count, buffer.data());
+    const char* values = buffer.data();
+    if (merge) {
+      merger.add(tensor, begin, count, reinterpret_cast<float*>(buffer.data()));
+      convert(buffer.data(), YOKE_F32, rounded.data(), tensor.dtype, count);
+      values = rounded.data();
+    }
+    out.write_at(values,
+                 static_cast<size_t>(count * tensor.item_bytes()),
+                 tensor.offset + static_cast<uint64_t>(begin * tensor.item_bytes()));
+  }
+}
+
+// The files of an export, and which tensor of the checkpoint each of their tensors comes from.
+struct Contents {
+  std::vector<StoredTensor> tensors;  // under their names in the checkpoint
+  std::vector<LaidOutFile> files;
+};
+
+Contents whole_model(const CheckpointReader& reader, const ExportRequest& request) {
+  Contents out;
+  for (const auto& [name, shape] : reader.param_shapes()) {
+    if (!is_adapter(name)) out.tensors.push_back({name, "param", request.dtype, shape, "", 0, {}});
+  }
+  std::map<std::string, std::string> texts = reader.companions();
+  texts.erase(kAdapterConfig);
+  texts["config.json"] = config_for(reader, request.dtype);
+  out.files = lay_out(&out.tensors, texts, request.max_file_bytes);
+  return out;
+}
+
+// PEFT reads a single file, under a name of its own.
+Contents only_adapters(const CheckpointReader& reader, const ExportRequest& request) {
+  const std::map<std::string, std::string> texts = reader.companions();
+  const auto config = texts.find(kAdapterConfig);
+  if (config == texts.end()) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                reader.info().path +
+                    " has no adapters, because its run had lora.rank = 0; export it without "
+                    "--adapter");
+  }
+  Contents out;
+  std::map<std::string, std::string> names;  // name of each tensor, by that in PEFT's file
+  for (const auto& [name, shape] : reader.param_shapes()) {
+    if (!is_adapter(name)) continue;
+    names[peft_name(name)] = name;
+    out.tensors.push_back({peft_name(name), "param", request.dtype, shape, "", 0, {}});
+  }
+  out.files = lay_out(&out.tensors, {{kAdapterConfig, config->second}}, UINT64_MAX);
+  for (StoredTensor& tensor : out.tensors) {
+    tensor.name = names.at(tensor.name);
+    tensor.file = kAdapterWeights;
+  }
+  for (LaidOutFile& file : out.files) {
+    if (file.file.name == "model.safetensors") file.file.name = kAdapterWeights;
+  }
+  return out;
 }
 
 // Reserves the whole file first, so that a full disk is reported before anything is copied.
@@ -67,11 +198,12 @@ void write_file(const CheckpointReader& reader,
                 const std::vector<StoredTensor>& tensors,
                 const LaidOutFile& file,
                 const std::string& folder) {
+  Merger merger(reader);
   File out = File::create(folder + "/" + file.file.name);
   out.reserve(file.file.bytes);
   out.write_at(file.head.data(), file.head.size(), 0);
   for (const StoredTensor& tensor : tensors) {
-    if (tensor.file == file.file.name) copy_tensor(reader, tensor, out);
+    if (tensor.file == file.file.name) copy_tensor(reader, tensor, merger, out);
   }
   out.sync();
   out.close();
@@ -81,13 +213,8 @@ void write_file(const CheckpointReader& reader,
 
 Exported export_hf(const ExportRequest& request) {
   const CheckpointReader reader(request.checkpoint);
-  std::vector<StoredTensor> tensors;
-  for (const auto& [name, shape] : reader.param_shapes()) {
-    tensors.push_back({name, "param", request.dtype, shape, "", 0, {}});
-  }
-  std::map<std::string, std::string> texts = reader.companions();
-  texts["config.json"] = config_for(reader, request.dtype);
-  const std::vector<LaidOutFile> files = lay_out(&tensors, texts, request.max_file_bytes);
+  const auto [tensors, files] =
+      request.adapters_only ? only_adapters(reader, request) : whole_model(reader, request);
 
   const fs::path folder = fs::absolute(request.folder).lexically_normal() / "";
   const std::string path = folder.parent_path().string();

@@ -16,6 +16,9 @@ struct ExportRequest {
   // Largest size of a file of weights. The tensors of a larger model are divided among several
   // files. A single tensor is never split, so its file may be larger.
   uint64_t max_file_bytes = 5'000'000'000;
+  // Write only the low-rank adapters, in PEFT's format; see adapter.hpp. Otherwise the weights that
+  // an adapter changes are written with its product added.
+  bool adapters_only = false;
 };
 
 struct Exported {
@@ -28,12 +31,13 @@ struct Exported {
 };
 
 // Writes config.json and model.safetensors, or, for a large model, several files and their index,
-// and the checkpoint's companion_files().
+// and the checkpoint's companion_files(). With adapters_only it writes adapter_config.json and
+// adapter_model.safetensors instead.
 // Every byte that it reads is verified. The folder appears completely or not at all. At most one
 // chunk (kChunkBytes) of a tensor is in memory.
 //
-// Throws Error: FAILED_PRECONDITION if the folder exists or the checkpoint has no config.json, and
-// whatever CheckpointReader and File throw.
+// Throws Error: FAILED_PRECONDITION if the folder exists or the checkpoint has no config.json or,
+// with adapters_only, no adapters, and whatever CheckpointReader and File throw.
 Exported export_hf(const ExportRequest& request);
 
 }  // namespace yoke

@@ -155,6 +155,12 @@ HfWeights::HfWeights(const std::string& folder) {
   }
 }
 
+HfWeights::HfWeights(const std::string& folder, const std::string& file) {
+  const std::string path = folder + "/" + file;
+  if (!exists(path)) throw Error(YOKE_NOT_FOUND, folder + " has no " + file);
+  add_file(path);
+}
+
 void HfWeights::add_file(const std::string& path) {
   files_.push_back(File::open_for_reading(path));
   for (SafetensorsTensor& tensor : read_safetensors_header(files_.back()).tensors) {

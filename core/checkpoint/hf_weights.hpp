@@ -22,6 +22,8 @@ class HfWeights {
   // Throws Error: NOT_FOUND if the folder has neither file, DATA_LOSS with the file and the tensor
   // if something is damaged or contradictory.
   explicit HfWeights(const std::string& folder);
+  // The weights in a single file of a folder, whatever else there is. Throws the same errors.
+  HfWeights(const std::string& folder, const std::string& file);
 
   // Returns the names and shapes of all tensors.
   Shapes shapes() const;

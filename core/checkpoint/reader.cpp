@@ -18,6 +18,7 @@
 
 #include "core/base/crc32c.hpp"
 #include "core/base/files.hpp"
+#include "core/checkpoint/adapter.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/checkpoint/contents.hpp"
 #include "core/checkpoint/convert.hpp"
@@ -286,7 +287,8 @@ const std::vector<std::string>& companion_files() {
                                                  "vocab.json",
                                                  "merges.txt",
                                                  "chat_template.jinja",
-                                                 "generation_config.json"};
+                                                 "generation_config.json",
+                                                 kAdapterConfig};
   return names;
 }
 

@@ -27,7 +27,7 @@ struct Request {
   std::string checkpoint;
   std::string folder;
   std::string format = "hf", dtype = "fp32", max_shard_size = "5GB";
-  bool json = false;
+  bool json = false, adapter = false;
 };
 
 // ---- ls ----
@@ -155,7 +155,8 @@ int export_checkpoint(const Request& request) {
   const Exported done = export_hf({request.checkpoint,
                                    request.folder,
                                    request.dtype == "bf16" ? YOKE_BF16 : YOKE_F32,
-                                   parse_size(request.max_shard_size)});
+                                   parse_size(request.max_shard_size),
+                                   request.adapter});
   std::printf("%s: step %lld, %zu tensors of %s in %zu %s, %s\n",
               request.folder.c_str(),
               static_cast<long long>(done.step),
@@ -206,6 +207,7 @@ int checkpoint_command(const std::vector<std::string>& args) {
   out->add_option(
          "--max-shard-size", request.max_shard_size, "size of the largest file; default: 5GB")
       ->type_name("SIZE");
+  out->add_flag("--adapter", request.adapter, "write only the adapters of lora.rank, for PEFT");
   return run_command(app, args, [&]() -> int {
     try {
       if (ls->parsed()) return list(request);

@@ -71,6 +71,10 @@ void check_precision(const ConfigView& view, Found& found) {
                   view.cite("precision.param") + "; allowed: " + join(allowed));
 }
 
+bool is_changed(const ConfigView& view, const Key& key) {
+  return read_key(key, view.run) != read_key(key, RunConfig());
+}
+
 // The other optimizers have no moments to correct.
 void check_optimizer(const ConfigView& view, Found& found) {
   const TrainConfig& t = view.run.train;
@@ -78,6 +82,29 @@ void check_optimizer(const ConfigView& view, Found& found) {
   if (t.optimizer == "adamw" || t.optimizer == "adam") return;
   found.push_back(view.cite("train.bias_correction") + " has no meaning with " +
                   view.cite("train.optimizer") + ", which corrects nothing; remove it");
+}
+
+// Adapters freeze everything else, and belong to the weights with which they were trained.
+void check_adapters(const ConfigView& view, Found& found) {
+  const ModelConfig& model = view.run.model;
+  if (!sound(view, {"lora.rank"})) return;
+  if (model.lora.rank == 0) {
+    for (const char* key : {"lora.alpha", "lora.targets", "lora.from"}) {
+      if (!sound(view, {key}) || !is_changed(view, *find_key(key))) continue;
+      found.push_back(view.cite(key) + " has no effect with " + view.cite("lora.rank") +
+                      "; set lora.rank, or leave " + key + " out");
+    }
+    return;
+  }
+  if (sound(view, {"model.freeze"}) && !model.freeze.empty()) {
+    found.push_back(view.cite("model.freeze") + " has no effect with " + view.cite("lora.rank") +
+                    ", because only the adapters are trained; leave model.freeze out");
+  }
+  if (sound(view, {"lora.from", "model.from"}) && !model.lora.from.empty() && model.from.empty()) {
+    found.push_back(view.cite("lora.from") +
+                    " needs the weights that its adapters belong to; name their folder in "
+                    "model.from");
+  }
 }
 
 // Without fp8 products these keys have no effect.
@@ -91,10 +118,6 @@ void check_fp8(const ConfigView& view, Found& found) {
   };
   if (p.fp8_recipe) without_effect("precision.fp8_recipe");
   if (p.fp8_skip != PrecisionConfig().fp8_skip) without_effect("precision.fp8_skip");
-}
-
-bool is_changed(const ConfigView& view, const Key& key) {
-  return read_key(key, view.run) != read_key(key, RunConfig());
 }
 
 // Returns the key because of which a key of [loss_scale] has no effect; NULL if it has one.
@@ -192,6 +215,7 @@ std::vector<std::string> contradictions(const ConfigView& view) {
   check_division(view, found, "train.global_batch", "train.micro_batch");
   check_evaluation(view, found);
   check_optimizer(view, found);
+  check_adapters(view, found);
   check_precision(view, found);
   check_fp8(view, found);
   check_fp16_products(view, found);

@@ -43,6 +43,14 @@ struct Degrees {
   }
 };
 
+// Low-rank adapters (LoRA) of the model; see core/model/adapters.hpp.
+struct LoraConfig {
+  int64_t rank = 0;             // 0 = no adapters
+  std::optional<double> alpha;  // unset = rank
+  std::vector<std::string> targets{"q_proj", "v_proj"};
+  std::string from;  // folder with adapters of PEFT; "" = new ones
+};
+
 struct ModelConfig {
   // auto = that of `from` or `config`, else llama; a family of Yoke, or one that the user's own
   // worker registers.
@@ -54,7 +62,9 @@ struct ModelConfig {
   int64_t dim = 0, layers = 0, heads = 0, kv_heads = 0, ffn_dim = 0, vocab = 0;
   std::optional<bool> tied;
   std::optional<double> rope_theta, norm_eps;
-  std::string blocks = "layer";  // layer | half
+  std::string blocks = "layer";       // layer | half
+  std::vector<std::string> freeze{};  // patterns of parameters that are not trained
+  LoraConfig lora{};                  // the section [lora]
 };
 
 struct DataConfig {

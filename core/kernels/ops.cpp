@@ -130,6 +130,25 @@ std::vector<at::Tensor> linears_of(const Kind& kind, const at::Tensor& x, const 
   return out;
 }
 
+// Adds the products with the adapters to those with the weights. All that shrink x are computed
+// together, so that its gradient is summed up in one buffer. The scale multiplies the narrow
+// tensor, which is the smallest one.
+void add_adapters(const at::Tensor& x,
+                  const std::vector<Matrix>& matrices,
+                  std::vector<at::Tensor>& products) {
+  std::vector<Matrix> down;
+  for (const Matrix& m : matrices) {
+    if (m.adapter.up.defined()) down.emplace_back(m.adapter.down);
+  }
+  if (down.empty()) return;
+  const std::vector<at::Tensor> narrow = linears(x, down);
+  size_t next = 0;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    const LowRank& a = matrices[i].adapter;
+    if (a.up.defined()) products[i] = linear_add(products[i], narrow[next++] * a.scale, a.up);
+  }
+}
+
 }  // namespace
 
 std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<Matrix>& matrices) {
@@ -142,11 +161,19 @@ std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<Matrix>& 
   std::map<Kind, size_t> next;
   std::vector<at::Tensor> out;
   for (const Matrix& m : matrices) out.push_back(groups[Kind(m)].products[next[Kind(m)]++]);
+  add_adapters(x, matrices, out);
   return out;
 }
 
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const Matrix& matrix) {
-  const auto& [weight, bias, product, input_first] = matrix;
+  const auto& [weight, bias, product, input_first, adapter] = matrix;
+  if (adapter.up.defined()) {
+    Matrix plain = matrix;
+    plain.adapter = {};
+    std::vector<at::Tensor> sum{linear_add(residual, x, plain)};
+    add_adapters(x, {matrix}, sum);
+    return sum[0];
+  }
   if (product == Product::kPlain && fused::takes({&residual, &x, &weight}))
     return fused::linear_add(
         residual, x, weight, bias.defined() ? std::optional(bias) : std::nullopt, input_first);

@@ -22,6 +22,13 @@ WeightQueue* defer_weights(WeightQueue* queue);
 // column. kRowwiseGwHp: the same, but the gradients of weights are plain products.
 enum class Product : uint8_t { kPlain, kTensorwise, kRowwise, kRowwiseGwHp };
 
+// Two narrow matrices whose product is added to a weight [out, in]: scale * up down. Undefined =
+// none. The products with them are plain.
+struct LowRank {
+  at::Tensor down, up;  // [rank, in], [out, rank]
+  double scale = 1;
+};
+
 // A weight [out, in], how to multiply by it, and a bias [out] that is added to the product;
 // undefined = none. input_first: the weight is [in, out], as in a Conv1D of GPT-2; only for
 // kPlain. Its outputs may then have several dims: [in, a, b], with a bias [a, b], is a matrix with
@@ -35,6 +42,7 @@ struct Matrix {
   at::Tensor weight, bias;
   Product product;
   bool input_first;
+  LowRank adapter{};
 };
 
 // Returns x [..., in] times the transpose of each matrix [out, in], plus its bias: one tensor [...,

@@ -37,7 +37,9 @@ ModelInfo model_info(const ModelConfig& model, int64_t seq_len) {
   // Parameters that take part in products. The look-up of an input embedding is not a product.
   const int64_t computed = d.layers * layer_params(d) + final_norm + d.vocab * d.dim;
   ModelInfo out;
-  out.num_params = computed + d.positions * d.dim + (d.tied ? 0 : d.vocab * d.dim);
+  // The host counts the parameters of a model with adapters.
+  const bool adapters = model.lora.rank > 0;
+  if (!adapters) out.num_params = computed + d.positions * d.dim + (d.tied ? 0 : d.vocab * d.dim);
   out.vocab = d.vocab;
   // The number of tokens to which the last token of a sequence attends, over all layers.
   double attended = 0;
@@ -45,8 +47,10 @@ ModelInfo model_info(const ModelConfig& model, int64_t seq_len) {
     const int64_t window = d.window(n);
     attended += static_cast<double>(window > 0 ? std::min(window, seq_len) : seq_len);
   }
-  out.flops_per_token =
-      6.0 * static_cast<double>(computed) + 12.0 * static_cast<double>(d.q_dim()) * attended;
+  // Beside adapters, weights are frozen and need no gradients, a third of the work. The products
+  // with the adapters are not counted.
+  out.flops_per_token = (adapters ? 4.0 : 6.0) * static_cast<double>(computed) +
+                        12.0 * static_cast<double>(d.q_dim()) * attended;
   const std::string& file = model.from.empty() ? model.config : model.from;
   if (file.empty()) {
     out.hf_config_json = hf_config_text(d, seq_len);

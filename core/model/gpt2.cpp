@@ -7,6 +7,7 @@
 // that transformers opens.
 #include "core/model/gpt2.hpp"
 
+#include "core/model/adapters.hpp"
 #include "core/model/gpt2_costs.hpp"
 #include "core/model/model_dims.hpp"
 #include "core/model/modules.hpp"
@@ -180,8 +181,10 @@ BlockList make_blocks(const ModelConfig& model,
   add_head(list, head, args.seq_len);
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
   list.tp = [d](const std::string& name) { return tp_hint(name, d); };
+  add_adapters(list, model.lora);
   // The published files are those of transformers' GPT2Model, which has no head.
   if (!model.from.empty()) open_stored(list, model.from, kEmbedding, d.tied, "transformer.");
+  open_adapters(list, model.lora);
   return list;
 }
 

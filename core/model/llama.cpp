@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "core/model/adapters.hpp"
 #include "core/model/llama_costs.hpp"
 #include "core/model/modules.hpp"
 #include "core/model/rope.hpp"
@@ -226,7 +227,9 @@ BlockList make_blocks(const ModelConfig& model,
   count_inputs(list, args);
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
   list.tp = [d](const std::string& name) { return tp_hint(name, d); };
+  add_adapters(list, model.lora);
   if (!model.from.empty()) open_stored(list, model.from, "model.embed_tokens.weight", d.tied);
+  open_adapters(list, model.lora);
   return list;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/checkpoint/adapter.hpp"
 #include "core/checkpoint/hf_weights.hpp"
 #include "core/kernels/fp8.hpp"
 #include "core/model/fp8_choice.hpp"
@@ -54,6 +55,21 @@ std::map<std::string, Fp8Use> fp8_uses(const BlockList& list) {
 }
 
 }  // namespace
+
+void Linear::adapt(int64_t rank, double scale) {
+  const at::ScalarType dtype = weight.scalar_type();
+  lora_a = register_module("lora_A",
+                           std::make_shared<Weight>(at::IntArrayRef{rank, weight.size(1)}, dtype));
+  lora_b = register_module("lora_B",
+                           std::make_shared<Weight>(at::IntArrayRef{weight.size(0), rank}, dtype));
+  lora_scale = scale;
+}
+
+ops::Matrix Linear::matrix() const {
+  ops::Matrix m{weight, product, bias};
+  if (lora_a) m.adapter = {lora_a->weight, lora_b->weight, lora_scale};
+  return m;
+}
 
 ParamInit matrix_init(bool residual, int64_t layers) {
   constexpr double kRange = 0.02;
@@ -116,6 +132,15 @@ void open_stored(BlockList& list,
     for (const auto& [name, leaf] : of_block) {
       const auto stored = list.stored_shapes.find(name);
       shapes[name] = stored == list.stored_shapes.end() ? leaf.sizes().vec() : stored->second;
+    }
+  }
+  // Weights without adapters are those of a model to which this run adds new ones.
+  if (!has_adapter_config(folder)) {
+    std::erase_if(shapes, [](const auto& param) { return is_adapter(param.first); });
+    for (const auto& of_block : list.params) {
+      for (const auto& [name, leaf] : of_block) {
+        if (is_adapter(name)) list.not_stored.insert(name);
+      }
     }
   }
   std::map<std::string, std::string> ties;

@@ -34,9 +34,13 @@ struct Linear : Weight {
     if (has_bias) bias = register_parameter("bias", unallocated({out}, dtype));
   }
   explicit Linear(const at::Tensor& tied) : Weight(tied) {}
-  ops::Matrix matrix() const { return {weight, product, bias}; }
+  // Adds a low-rank adapter, two parameters: see core/checkpoint/adapter.hpp.
+  void adapt(int64_t rank, double scale);
+  ops::Matrix matrix() const;
   at::Tensor bias;
   ops::Product product = ops::Product::kPlain;
+  std::shared_ptr<Weight> lora_a, lora_b;  // the adapter; null = none
+  double lora_scale = 1;
 };
 
 struct Embedding : Weight {

@@ -88,6 +88,7 @@ struct TorchModelHost::Impl {
         more_blocks(std::move(list.more_blocks)),
         init(std::move(list.init)),
         stored(std::move(list.stored)),
+        not_stored(std::move(list.not_stored)),
         loss_weight(std::move(list.loss_weight)),
         seed(init_seed),
         table(list.params, dtype, decay_matrices, device, list.stored_shapes) {
@@ -170,7 +171,8 @@ struct TorchModelHost::Impl {
                          total,
                          " elements, and a dst that is not NULL"));
     }
-    if (stored) return stored(table.name(param), begin, count, dst);
+    if (stored && !not_stored.contains(table.name(param)))
+      return stored(table.name(param), begin, count, dst);
     const ParamInit start = init(table.name(param));
     if (start.kind == ParamInit::kConstant) {
       std::fill(dst, dst + count, static_cast<float>(start.value));
@@ -322,6 +324,7 @@ struct TorchModelHost::Impl {
   std::string more_blocks;
   std::function<ParamInit(const std::string&)> init;
   std::function<void(const std::string&, int64_t, int64_t, float*)> stored;
+  std::set<std::string> not_stored;
   std::function<double(const TorchInputs&)> loss_weight;
   uint64_t seed;
   ParamTable table;

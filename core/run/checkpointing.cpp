@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "core/model/adapters.hpp"
 #include "yoke/optimizer.h"
 #include "yoke/state_kind.hpp"
 #include "yoke/text.hpp"
@@ -98,6 +99,10 @@ Checkpointing::Checkpointing(
   const std::string& from = job_.config.run.model.from;
   if (!from.empty()) texts_ = read_companions(from);
   if (!job_.model.hf_config_json.empty()) texts_["config.json"] = job_.model.hf_config_json;
+  // Companions of model.from may describe adapters that this run does not have.
+  texts_.erase(kAdapterConfig);
+  const LoraConfig& lora = job_.config.run.model.lora;
+  if (lora.rank > 0) texts_[kAdapterConfig] = adapter_config_text(adapter_config(lora), from);
 }
 
 SaveGroup Checkpointing::group() {

@@ -13,6 +13,7 @@
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/launch/device_choice.hpp"
+#include "core/model/adapters.hpp"
 #include "core/run/other_config.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/plan.hpp"
@@ -113,8 +114,16 @@ Family find_family(const RunConfig& run, const std::map<std::string, Family>& ow
                 "precision.product = \"fp8\": the products of model family '" + name +
                     "' are those of its own modules; allowed: \"param\", or a family of Yoke");
   }
+  if (run.model.lora.rank > 0 && own.count(name) != 0) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat("lora.rank = ",
+                       run.model.lora.rank,
+                       ": the linear layers of model family '",
+                       name,
+                       "' are those of its own modules; allowed: 0, or a family of Yoke"));
+  }
   all.insert(own.begin(), own.end());
-  if (auto it = all.find(name); it != all.end()) return it->second;
+  if (auto it = all.find(name); it != all.end()) return with_frozen(it->second, run.model.freeze);
   std::vector<std::string> names;
   for (const auto& [known, family] : all) names.push_back(known);
   throw Error(YOKE_INVALID_ARGUMENT,

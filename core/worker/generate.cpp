@@ -7,6 +7,7 @@
 #include <random>
 
 #include "core/base/exit_code.hpp"
+#include "core/model/adapters.hpp"
 #include "core/model/family.hpp"
 #include "core/model/hf_config.hpp"
 #include "core/run/job.hpp"
@@ -107,6 +108,7 @@ Opened open_model(const std::string& folder) {
     require_byte_model(folder, opened.config.dims);
     ModelConfig model;
     model.from = folder;
+    model.lora = stored_adapters(folder);
     opened.blocks = builtin_family(model).make_blocks({});
     return opened;
   } catch (const Refused&) {

@@ -16,6 +16,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,6 +76,8 @@ struct BlockList {
   // If set, it is used instead of init: writes elements [begin, begin + count) of a parameter, from
   // files, to dst[0, count).
   std::function<void(const std::string& name, int64_t begin, int64_t count, float* dst)> stored;
+  // Names of parameters that are not in the files of `stored`; they start as init says.
+  std::set<std::string> not_stored{};
   // Returns how tensor parallelism may shard a parameter. Empty = no hint for any parameter.
   std::function<TpHint(const std::string& name)> tp;
   // Set by a sequence model: every input is [B, seq_len, ...], and the blocks allow dimension 1 of

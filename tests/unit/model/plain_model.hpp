@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/adapters.hpp"
 #include "core/model/family.hpp"
 #include "core/model/model_dims.hpp"
 #include "core/model/torch_model.hpp"
@@ -21,8 +22,11 @@ namespace yoke {
 
 class PlainModel {
  public:
-  PlainModel(const ModelDims& dims, std::map<std::string, at::Tensor> params)
-      : d_(dims), p_(std::move(params)) {}
+  // adapter_scale: factor of the products of low-rank adapters, which are added to the weights.
+  PlainModel(const ModelDims& dims,
+             std::map<std::string, at::Tensor> params,
+             double adapter_scale = 0)
+      : d_(dims), p_(std::move(params)), adapter_scale_(adapter_scale) {}
 
   at::Tensor loss_sum(const at::Tensor& tokens,
                       const at::Tensor& targets,
@@ -30,7 +34,7 @@ class PlainModel {
     const at::Tensor x = d_.positions > 0 ? gpt2(tokens, positions) : llama(tokens, positions);
     const char* const embedding =
         d_.positions > 0 ? "transformer.wte.weight" : "model.embed_tokens.weight";
-    const at::Tensor logits = at::matmul(x, at_(d_.tied ? embedding : "lm_head.weight").t());
+    const at::Tensor logits = d_.tied ? at::matmul(x, at_(embedding).t()) : linear(x, "lm_head");
     const at::Tensor valid = targets.ne(-100);
     const at::Tensor nll =
         -at::log_softmax(logits, -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);
@@ -81,7 +85,11 @@ class PlainModel {
   }
   // x times the transpose of a weight [out, in], plus its bias.
   at::Tensor linear(const at::Tensor& x, const std::string& name) const {
-    return biased(at::matmul(x, at_(name + ".weight").t()), name + ".bias");
+    at::Tensor weight = at_(name + ".weight");
+    if (p_.count(name + ".lora_A.weight") > 0)
+      weight = weight + adapter_scale_ *
+                            at::matmul(at_(name + ".lora_B.weight"), at_(name + ".lora_A.weight"));
+    return biased(at::matmul(x, weight.t()), name + ".bias");
   }
   // x times a weight [in, out], plus its bias; both may have more dims.
   at::Tensor conv1d(const at::Tensor& x, const std::string& name) const {
@@ -178,6 +186,7 @@ class PlainModel {
 
   ModelDims d_;
   std::map<std::string, at::Tensor> p_;
+  double adapter_scale_;
 };
 
 struct Compared {
@@ -187,7 +196,8 @@ struct Compared {
 };
 
 // Runs one step through the callbacks of YokeModel, and the plain model in fp64 on the same values.
-// Parameters of one dim get random values first: biases would be 0 and norms 1.
+// Parameters that would be 0 or 1 get random values first: biases, norms and the second matrices of
+// adapters. Only the gradients of trainable parameters are compared.
 template <class T>
 Compared compare_with_plain(const ModelConfig& config, TestBatch& batch) {
   at::set_num_threads(1);  // threads would only slow down models this small
@@ -203,11 +213,13 @@ Compared compare_with_plain(const ModelConfig& config, TestBatch& batch) {
     const at::Tensor values = at::from_blob(driver.memory(i).data(),
                                             at::IntArrayRef(p.shape, p.ndim),
                                             at::CppTypeToScalarType<T>::value);
-    if (driver.name(i).ends_with("bias")) values.normal_(0, 0.1);
+    if (driver.name(i).ends_with("bias") || driver.name(i).ends_with("lora_B.weight"))
+      values.normal_(0, 0.1);
     const bool norm =
         driver.name(i).ends_with("norm.weight") || driver.name(i).find("ln_") != std::string::npos;
     if (norm && !driver.name(i).ends_with("bias")) values.normal_(1, 0.1);
-    params[driver.name(i)] = values.to(at::kDouble, false, true).set_requires_grad(true);
+    params[driver.name(i)] =
+        values.to(at::kDouble, false, true).set_requires_grad(p.trainable != 0);
   }
   driver.bind_all();
   Compared out{};
@@ -217,11 +229,14 @@ Compared compare_with_plain(const ModelConfig& config, TestBatch& batch) {
     return at::from_blob(v.data(), {batch.sequences(), batch.seq_len()}, at::kLong);
   };
   const at::Tensor loss =
-      PlainModel(model_dims(config), params)
+      PlainModel(model_dims(config),
+                 params,
+                 config.lora.rank > 0 ? adapter_config(config.lora).scale() : 0)
           .loss_sum(ids(batch.tokens), ids(batch.targets), ids(batch.positions));
   out.expected_loss = loss.template item<double>();
   (loss * 0.5).backward();
   for (size_t i = 0; i < driver.params(); ++i) {
+    if (host.summary().params[i]->trainable == 0) continue;
     const at::Tensor expected = params[driver.name(i)].grad();
     const at::Tensor got =
         at::from_blob(driver.grads[i].data(), expected.sizes(), at::CppTypeToScalarType<T>::value)
