@@ -73,7 +73,7 @@ class FineTuning : public ::testing::Test {
   // Trains in all layouts and expects the losses of one process.
   void expect_equal_layouts(const Words& model) const {
     const std::vector<double> plain = train("plain", model, {});
-    EXPECT_EQ(plain.size(), 6);
+    ASSERT_EQ(plain.size(), 6);
     EXPECT_LT(plain.back(), plain.front());
     int number = 0;
     for (const Words& layout :
@@ -137,6 +137,7 @@ TEST_F(FineTuning, ResumesBitForBit) {
   fs::remove_all(path("runs/parts/checkpoints/step-00000006"));
   const std::vector<double> second =
       train("parts", kAdapters, {"checkpoint.resume=auto", "--nproc", "2", "parallel_backend=ptd"});
+  ASSERT_EQ(whole.size(), 6);
   EXPECT_EQ(first, whole);
   ASSERT_GE(second.size(), 3);
   EXPECT_NEAR(second.back() / whole.back(), 1, 1e-14);
