@@ -78,9 +78,17 @@ std::string to_toml_with_origins(const LoadedConfig& config);
 // Returns {"train.steps": {"value": 300, "origin": "configs/novels.toml:12"}, ...}. An unset value
 // is null.
 std::string origins_json(const LoadedConfig& config);
-// Returns a hash of everything that must be equal if a run is resumed. It leaves out the keys
-// marked kFree in the schema (layout, micro-batch, backend, device, folders, checkpoint.*, eval.*,
-// metrics.*, comm.* and others) and the options of backends.
+// Returns a hash of the configuration without the keys marked kFree in the schema (layout,
+// micro-batch, backend, device, folders, checkpoint.*, eval.*, metrics.*, comm.* and others) and
+// without the options of backends. A run resumes without further questions if it is equal.
 std::string resume_digest(const LoadedConfig& config);
+
+// How a run that is resumed differs from before, without what may change freely. Each change is a
+// text such as "train.steps = 200 (100 before)".
+struct ResumeChanges {
+  std::vector<std::string> tunable;  // changes of keys marked kTunable
+  std::vector<std::string> fixed;    // changes that make it another run
+};
+ResumeChanges resume_changes(const LoadedConfig& before, const LoadedConfig& now);
 
 }  // namespace yoke

@@ -1,5 +1,8 @@
 // Writes a loaded configuration as a run file, selects the values that the ranks of a run have in
 // common, and computes the hash that decides whether a run may be resumed with it.
+#include <array>
+#include <map>
+
 #include "core/config/config.hpp"
 #include "core/config/schema.hpp"
 #include "yoke/text.hpp"
@@ -41,6 +44,13 @@ uint64_t fnv1a(const std::string& text) {
   return hash;
 }
 
+// Returns whether a key may change when a run is resumed. The backend may be another one, but not
+// the model.
+bool is_free(const std::string& name) {
+  const Key* key = find_key(name);
+  return key != nullptr ? key->is(kFree) : !name.starts_with("model.");
+}
+
 }  // namespace
 
 std::string to_toml(const LoadedConfig& config) {
@@ -66,13 +76,24 @@ std::vector<Resolved> shared_values(const LoadedConfig& config) {
 std::string resume_digest(const LoadedConfig& config) {
   std::string text;
   for (const Resolved& item : config.values) {
-    const Key* key = find_key(item.key);
-    // A resumed run may use a different backend, but not a different model.
-    const bool fixed = key != nullptr ? !key->is(kFree) : item.key.starts_with("model.");
-    if (!fixed) continue;
-    text += item.key + " = " + item.value + "\n";
+    if (!is_free(item.key)) text += item.key + " = " + item.value + "\n";
   }
   return string_printf("%016llx", static_cast<unsigned long long>(fnv1a(text)));
+}
+
+ResumeChanges resume_changes(const LoadedConfig& before, const LoadedConfig& now) {
+  std::map<std::string, std::array<std::string, 2>> values;  // values before and now, by key
+  for (const Resolved& item : before.values) values[item.key][0] = item.value;
+  for (const Resolved& item : now.values) values[item.key][1] = item.value;
+  ResumeChanges changes;
+  for (const auto& [name, both] : values) {
+    if (both[0] == both[1] || is_free(name)) continue;
+    const auto shown = [](const std::string& value) { return value.empty() ? "unset" : value; };
+    const std::string text = concat(name, " = ", shown(both[1]), " (", shown(both[0]), " before)");
+    const Key* key = find_key(name);
+    (key != nullptr && key->is(kTunable) ? changes.tunable : changes.fixed).push_back(text);
+  }
+  return changes;
 }
 
 }  // namespace yoke

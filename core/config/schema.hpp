@@ -52,6 +52,7 @@ enum KeyFlag : uint32_t {
   kFree = 8,         // the value may change when a run is resumed
   kNoVariable = 16,  // no YOKE_* variable sets the key
   kPerRank = 32,     // the ranks of a run may have different values
+  kTunable = 64,     // the value may change when a run is resumed, which changes the later steps
 };
 
 struct Key {

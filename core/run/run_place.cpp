@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <optional>
 
+#include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/files.hpp"
 #include "core/base/network.hpp"
@@ -15,6 +17,7 @@
 #include "core/control/member.hpp"
 #include "core/metrics/run_folder.hpp"
 #include "core/run/checkpointing.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -35,6 +38,35 @@ void require_usable(const Job& job, const std::string& path) {
                       concat(", and train.steps = ", job.config.run.train.steps) +
                       ": no steps are left; raise train.steps");
   }
+}
+
+// Returns how the job differs from the run in a folder, whose config.resolved.toml describes it;
+// nothing if that file cannot be read.
+std::optional<ResumeChanges> changes_since(const std::string& run, const Job& job) {
+  try {
+    return resume_changes(load_config(run + "/config.resolved.toml", {}, {}, backend_names),
+                          job.config);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Throws if the job is another one than that of the run in a folder, whose newest checkpoint is
+// given. Names what has changed.
+void require_same_run(const Job& job, const std::string& run, const CheckpointInfo& newest) {
+  if (newest.config_digest == resume_digest(job.config)) return;
+  const std::optional<ResumeChanges> changes = changes_since(run, job);
+  if (changes && changes->fixed.empty() && !changes->tunable.empty()) {
+    warn(run + " continues with changed settings: " + join(changes->tunable));
+    return;
+  }
+  const bool known = changes && !changes->fixed.empty();
+  throw Refused(kExitUsage,
+                "checkpoint.resume = \"auto\": " + run + " was made with another configuration (" +
+                    (known ? join(changes->fixed) : "see its config.resolved.toml") +
+                    "); use that configuration, or start a new run with checkpoint.resume=never, "
+                    "or start from its parameters with checkpoint.resume=" +
+                    newest.path);
 }
 
 // Returns the folder of the newest run named run_dir and its newest checkpoint; if there is no such
@@ -58,20 +90,12 @@ RunPlace continue_newest(const Job& job) {
     warn(runs.front() + " has no checkpoint to resume from; starting a new run");
     return {free_run_folder(wanted), ""};
   }
-  if (newest.config_digest != resume_digest(job.config)) {
-    throw Refused(
-        kExitUsage,
-        "checkpoint.resume = \"auto\": " + runs.front() +
-            " was made with another configuration (see its config.resolved.toml); use that "
-            "configuration, or start a new run with checkpoint.resume=never, or start from its "
-            "parameters with checkpoint.resume=" +
-            newest.path);
-  }
-  if (newest.finished) {
+  require_same_run(job, runs.front(), newest);
+  if (newest.finished && newest.step >= job.config.run.train.steps) {
     throw Refused(kExitUsage,
                   concat("checkpoint.resume = \"auto\": ", runs.front(), " is finished (step ") +
                       concat(newest.step, " of ", job.config.run.train.steps) +
-                      "); start a new run with checkpoint.resume=never");
+                      "); raise train.steps, or start a new run with checkpoint.resume=never");
   }
   require_usable(job, newest.path);
   return {runs.front(), newest.path};

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/cli/metrics_rows.hpp"
 #include "tests/cli/playground.hpp"
 
 namespace yoke::testing {
@@ -147,9 +148,28 @@ TEST_F(Run, RefusesWhatABackendDoesNotDeclare) {
 
 TEST_F(Run, RefusesToResumeUnderAnotherConfiguration) {
   ASSERT_TRUE(here_.yoke(train({})).ending.ok());
-  const SubprocessResult other = here_.yoke(train({"train.steps=9", "checkpoint.resume=auto"}));
+  const SubprocessResult other =
+      here_.yoke(train({"train.global_batch=2", "train.lr=1e-3", "checkpoint.resume=auto"}));
   EXPECT_EQ(other.ending.exit_code, 2);
-  EXPECT_THAT(other.err, HasSubstr("another configuration"));
+  EXPECT_THAT(other.err, HasSubstr("another configuration (train.global_batch = 2 (4 before));"));
+  const SubprocessResult finished = here_.yoke(train({"checkpoint.resume=auto"}));
+  EXPECT_EQ(finished.ending.exit_code, 2);
+  EXPECT_THAT(finished.err, HasSubstr("is finished (step 4 of 4); raise train.steps"));
+}
+
+// Steps and learning rate may change; the run then continues in its folder.
+TEST_F(Run, ResumesWithMoreStepsAndAnotherRate) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const SubprocessResult more =
+      here_.yoke(train({"train.steps=6", "train.lr=1e-3", "checkpoint.resume=auto"}));
+  EXPECT_TRUE(more.ending.ok()) << more.err;
+  EXPECT_THAT(more.err,
+              HasSubstr("runs/r continues with changed settings: train.lr = 0.001 (3e-4 before), "
+                        "train.steps = 6 (4 before)"));
+  std::vector<int> steps;
+  for (const auto& [step, loss] : losses_by_step(here_.folder() / "runs/r")) steps.push_back(step);
+  EXPECT_EQ(steps, (std::vector<int>{1, 2, 3, 4, 5, 6}));
+  EXPECT_DOUBLE_EQ(metrics_rows(here_.folder() / "runs/r").back().at("lr"), 1e-3);
 }
 
 TEST_F(Run, NamesADamagedCheckpoint) {

@@ -75,6 +75,26 @@ std::string digest(const std::vector<std::string>& overrides) {
   return resume_digest(Loading({least(), overrides}).config());
 }
 
+TEST(ResumeChanges, NamesBothValuesOfWhatDoesNotChangeFreely) {
+  const auto changes = [](const std::vector<std::string>& overrides) {
+    return resume_changes(Loading({least(), {}}).config(), Loading({least(), overrides}).config());
+  };
+  for (const char* free : {"dp_shards=2", "eval.every=3", "checkpoint.keep=9", "metrics.every=7"}) {
+    EXPECT_TRUE(changes({free}).tunable.empty()) << free;
+    EXPECT_TRUE(changes({free}).fixed.empty()) << free;
+  }
+  const ResumeChanges tuned = changes(
+      {"train.steps=200", "train.lr=1e-3", "train.schedule=wsd", "lr_schedule.decay_steps=9"});
+  EXPECT_TRUE(tuned.fixed.empty());
+  EXPECT_EQ(tuned.tunable,
+            (std::vector<std::string>{"lr_schedule.decay_steps = 9 (unset before)",
+                                      "train.lr = 0.001 (3e-4 before)",
+                                      "train.schedule = \"wsd\" (\"constant\" before)",
+                                      "train.steps = 200 (100 before)"}));
+  EXPECT_EQ(changes({"train.clip=2", "train.lr=1e-3"}).fixed,
+            std::vector<std::string>{"train.clip = 2.0 (1.0 before)"});
+}
+
 TEST(ResumeDigest, IgnoresLayoutBackendAndWhatOnlyWatches) {
   const std::string same = digest({});
   EXPECT_EQ(same.size(), 16u);
