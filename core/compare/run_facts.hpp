@@ -60,8 +60,8 @@ struct RunFacts {
   int64_t blocks = 0, parameters = 0;  // number of the model's blocks, and of its elements
   std::vector<std::string> params;     // names of the parameters, in the order of the model
   double clip = 0;
-  std::optional<double>
-      exp_avg_decay;  // decay rate of the moment "exp_avg"; unset = no such moment
+  // Decay rate of the moment "exp_avg"; unset = the optimizer has no such moment.
+  std::optional<double> exp_avg_decay;
   Costs costs;
   StepFacts start;               // step 0: hashes and violation
   std::vector<StepFacts> steps;  // steps 1, 2, ...

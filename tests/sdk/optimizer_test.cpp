@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace {
@@ -40,26 +41,65 @@ class OptimizerFormula : public ::testing::Test {
   std::mt19937_64 random_{7};
 };
 
-TEST_F(OptimizerFormula, OfAdamW) {
+TEST_F(OptimizerFormula, OfAdamWAndItsVariants) {
   for (int64_t step = 1; step <= kTrials; ++step) {
-    const YokeOptimizer o = optimizer();
+    YokeOptimizer o = optimizer();
+    const Element e = element();
+    const double lr = number(0, 0.1);
+    for (const int32_t kind :
+         {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_ADAM_UNCORRECTED}) {
+      const bool in_gradient = kind == YOKE_ADAM || kind == YOKE_ADAM_UNCORRECTED;
+      const bool corrects = kind == YOKE_ADAMW || kind == YOKE_ADAM;
+      o.kind = kind;
+      for (const int decay : {0, 1}) {
+        const YokeAdamW constants = yoke_adamw_step(&o, step, lr, decay);
+        double m = e.moment1, v = e.moment2;
+        const double value = yoke_adamw(&constants, e.value, e.gradient, &m, &v);
+
+        const double rate = decay != 0 ? o.weight_decay : 0;
+        const double g = in_gradient ? e.gradient + rate * e.value : e.gradient;
+        const double expected_m = o.beta1 * e.moment1 + (1 - o.beta1) * g;
+        const double expected_v = o.beta2 * e.moment2 + (1 - o.beta2) * g * g;
+        const auto t = static_cast<double>(step);
+        const double correct1 = corrects ? 1 - std::pow(o.beta1, t) : 1;
+        const double correct2 = corrects ? std::sqrt(1 - std::pow(o.beta2, t)) : 1;
+        const double change = expected_m / correct1 / (std::sqrt(expected_v) / correct2 + o.eps);
+        const double keep = in_gradient ? 1 : 1 - lr * rate;
+        ASSERT_EQ(m, expected_m) << kind;
+        ASSERT_EQ(v, expected_v) << kind;
+        ASSERT_EQ(value, keep * e.value - lr * change) << kind;
+      }
+    }
+  }
+}
+
+TEST_F(OptimizerFormula, OfLion) {
+  for (int trial = 0; trial < kTrials; ++trial) {
+    YokeOptimizer o = optimizer();
+    o.kind = YOKE_LION;
     const Element e = element();
     const double lr = number(0, 0.1);
     for (const int decay : {0, 1}) {
-      const YokeAdamW constants = yoke_adamw_step(&o, step, lr, decay);
-      double m = e.moment1, v = e.moment2;
-      const double value = yoke_adamw(&constants, e.value, e.gradient, &m, &v);
-
-      const double expected_m = o.beta1 * e.moment1 + (1 - o.beta1) * e.gradient;
-      const double expected_v = o.beta2 * e.moment2 + (1 - o.beta2) * e.gradient * e.gradient;
-      const double correct1 = 1 - std::pow(o.beta1, static_cast<double>(step));
-      const double correct2 = std::sqrt(1 - std::pow(o.beta2, static_cast<double>(step)));
-      const double change = expected_m / correct1 / (std::sqrt(expected_v) / correct2 + o.eps);
+      const YokeLion constants = yoke_lion_step(&o, lr, decay);
+      double m = e.moment1;
+      const double value = yoke_lion(&constants, e.value, e.gradient, &m);
+      const double mixed = o.beta1 * e.moment1 + (1 - o.beta1) * e.gradient;
       const double keep = decay != 0 ? 1 - lr * o.weight_decay : 1;
-      ASSERT_EQ(m, expected_m);
-      ASSERT_EQ(v, expected_v);
-      ASSERT_EQ(value, keep * e.value - lr * change);
+      ASSERT_EQ(value, keep * e.value - std::copysign(lr, mixed));
+      ASSERT_EQ(m, o.beta2 * e.moment1 + (1 - o.beta2) * e.gradient);
     }
+  }
+}
+
+TEST(Lion, LeavesAnElementWithoutADirection) {
+  YokeOptimizer o{};
+  o.beta1 = 0.9;
+  o.beta2 = 0.99;
+  const YokeLion constants = yoke_lion_step(&o, 0.1, 0);
+  for (const double zero : {0.0, -0.0}) {
+    double m = zero;
+    EXPECT_EQ(yoke_lion(&constants, 0.5, zero, &m), 0.5);
+    EXPECT_EQ(m, 0);
   }
 }
 
@@ -83,6 +123,69 @@ TEST_F(OptimizerFormula, OfSgd) {
       YokeSgd plain = constants;
       plain.momentum = 0;
       ASSERT_EQ(yoke_sgd(&plain, e.value, e.gradient, nullptr), keep * e.value - lr * e.gradient);
+    }
+  }
+}
+
+// ---- Kinds ----
+
+struct Kind {
+  int32_t kind;
+  double momentum;
+  std::vector<std::string> moments;
+};
+const Kind kKinds[] = {{YOKE_ADAMW, 0, {"exp_avg", "exp_avg_sq"}},
+                       {YOKE_ADAM, 0.9, {"exp_avg", "exp_avg_sq"}},
+                       {YOKE_ADAMW_UNCORRECTED, 0, {"exp_avg", "exp_avg_sq"}},
+                       {YOKE_ADAM_UNCORRECTED, 0, {"exp_avg", "exp_avg_sq"}},
+                       {YOKE_LION, 0, {"exp_avg"}},
+                       {YOKE_LION, 0.9, {"exp_avg"}},
+                       {YOKE_SGD, 0.9, {"momentum"}},
+                       {YOKE_SGD, 0, {}}};
+
+TEST(Kinds, HaveTheMomentsOfTheContract) {
+  for (const Kind& k : kKinds) {
+    YokeOptimizer o{};
+    o.kind = k.kind;
+    o.momentum = k.momentum;
+    const char* kinds[2] = {"", ""};
+    const auto count = static_cast<size_t>(yoke_moments(&o, kinds));
+    EXPECT_EQ(std::vector<std::string>(kinds, kinds + count), k.moments) << k.kind;
+    for (size_t i = count; i < 2; ++i) EXPECT_EQ(kinds[i], nullptr) << k.kind;
+    EXPECT_EQ(yoke_is_adam(k.kind) != 0, count == 2) << k.kind;
+    EXPECT_EQ(yoke_is_lion(k.kind) != 0, k.kind == YOKE_LION) << k.kind;
+  }
+  for (const int32_t unknown : {0, 7, 99, -1}) {
+    EXPECT_FALSE(yoke_is_adam(unknown));
+    EXPECT_FALSE(yoke_is_lion(unknown));
+  }
+}
+
+TEST_F(OptimizerFormula, OfAnyKindIsThatOfTheKind) {
+  for (const Kind& k : kKinds) {
+    YokeOptimizer o = optimizer();
+    o.kind = k.kind;
+    o.momentum = k.momentum;
+    const Element e = element();
+    for (const int decay : {0, 1}) {
+      const YokeUpdate constants = yoke_update_step(&o, 3, 0.01, decay);
+      double moments[2] = {e.moment1, e.moment2};
+      const double value = yoke_update(&constants, e.value, e.gradient, moments);
+
+      double m = e.moment1, v = e.moment2, expected = 0;
+      if (k.kind == YOKE_LION) {
+        const YokeLion lion = yoke_lion_step(&o, 0.01, decay);
+        expected = yoke_lion(&lion, e.value, e.gradient, &m);
+      } else if (k.kind == YOKE_SGD) {
+        const YokeSgd sgd = yoke_sgd_step(&o, 0.01, decay);
+        expected = yoke_sgd(&sgd, e.value, e.gradient, &m);
+      } else {
+        const YokeAdamW adamw = yoke_adamw_step(&o, 3, 0.01, decay);
+        expected = yoke_adamw(&adamw, e.value, e.gradient, &m, &v);
+      }
+      EXPECT_EQ(value, expected) << k.kind;
+      EXPECT_EQ(moments[0], m) << k.kind;
+      EXPECT_EQ(moments[1], v) << k.kind;
     }
   }
 }
