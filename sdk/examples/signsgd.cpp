@@ -20,6 +20,7 @@
 
 #include "yoke/comm.hpp"
 #include "yoke/flat.hpp"
+#include "yoke/optimizer_name.hpp"
 
 namespace {
 
@@ -182,8 +183,11 @@ class SignSgd final : public yoke::Backend {
   void plan(const YokePlanArgs& args, YokePlan& plan, yoke::PlanReport& report) const override {
     yoke::resolve_flat(args, plan, report, YOKE_DP_REPLICATE, "remove it: every rank votes");
     const YokeOptimizer& o = *plan.optimizer;
-    if (o.kind == YOKE_ADAMW)
-      report.refuse("train.optimizer", "adamw", "sgd", "set it to \"sgd\": the rule is its own");
+    if (o.kind != YOKE_SGD)
+      report.refuse("train.optimizer",
+                    yoke::optimizer_name(o.kind),
+                    "sgd",
+                    "set it to \"sgd\": the rule is its own");
     if (o.kind == YOKE_SGD && o.momentum != 0)
       report.refuse("train.momentum", yoke::concat(o.momentum), "0", "remove it: errors are kept");
     if (o.clip != 0)
