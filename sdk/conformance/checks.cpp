@@ -22,7 +22,7 @@ time and memory, so a crash, a hang or an `exit` fails that check only. The rank
 N24, where they are processes.
 
 The runs use what the backend can do. Their dtype is fp64 if the backend declares it and `plan` accepts it, else fp32,
-bf16 or fp16. The optimizer is AdamW if `plan` accepts it, else SGD.
+bf16 or fp16. The optimizer is AdamW if `plan` accepts it, else SGD or another one.
 
 One reason is reported once. Failures that follow from another one, such as those of N5 and N9 from that of N2, are
 listed below it. For wrong numbers the reference repeats the run with one usual mistake after the other; if one of them

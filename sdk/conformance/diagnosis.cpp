@@ -61,15 +61,20 @@ constexpr Known kKnown[] = {
     {Mistake::kKeepsGradient,
      "the gradient of a step still contains that of the step before",
      "set the gradients to zero when a step begins"},
-    {Mistake::kNoBiasCorrection,
-     "the bias correction of AdamW is missing",
-     "divide the moments by 1 - beta^t, with the number of the step"},
+    {Mistake::kOtherCorrection,
+     "the bias correction of the moments is missing, or is made in a kind that has none",
+     "divide the moments by 1 - beta^t, with the number of the step, unless the kind is one of the "
+     "uncorrected ones"},
     {Mistake::kEpsInside,
      "eps is added under the root",
      "divide by sqrt(v) / sqrt(1 - beta2^t) + eps"},
-    {Mistake::kDecayInGradient,
-     "weight decay is added to the gradient",
-     "p = p - lr * weight_decay * p, before the rest of the update"},
+    {Mistake::kOtherDecay,
+     "weight decay is added to the gradient, or with Adam applied to the parameter",
+     "p = p - lr * weight_decay * p, before the rest of the update; with Adam "
+     "g = g + weight_decay * p"},
+    {Mistake::kNewMoment,
+     "Lion takes the direction from the new moment",
+     "take the sign of beta1 * m + (1 - beta1) * g first, then update m with beta2"},
     {Mistake::kNoDecay,
      "weight decay is not applied",
      "p = p - lr * weight_decay * p for parameters with decay"},
@@ -114,7 +119,7 @@ bool is_not_reduced(Subject& subject, const RunSpec& spec, const State& state) {
   const int32_t ranks = spec.degrees[YOKE_DP_REPLICATE] * spec.degrees[YOKE_DP_SHARD];
   const std::vector<std::string> moments = spec.moments();
   if (ranks < 2 || moments.empty()) return false;
-  const double factor = spec.kind == YOKE_ADAMW ? 10 : 1;  // 1 / (1 - beta1)
+  const double factor = spec.gradient_factor();
   const int32_t micro = spec.micro_batch > 0 ? spec.micro_batch : spec.global_batch / ranks;
   std::vector<State> own;
   for (int32_t r = 0; r < ranks; ++r) {

@@ -39,18 +39,32 @@ std::vector<std::string> other_values(const YokeOptionInfo& o) {
   return values;
 }
 
+std::string optimizer_name(const RunSpec& spec) {
+  for (const OptimizerKind& o : optimizers())
+    if (o.kind == spec.kind && o.momentum == spec.momentum) return o.name;
+  return concat("an optimizer of kind ", spec.kind);
+}
+
 // Returns the settings of a run by which plan may refuse it, as text.
 std::string run_text(const RunSpec& spec) {
-  const std::string optimizer = spec.kind == YOKE_ADAMW ? "adamw"
-                                : spec.momentum == 0    ? "sgd"
-                                                        : "sgd with momentum";
-  std::string text =
-      degrees_text(spec.degrees) + " in " + dtype_name(spec.model.dtype) + " with " + optimizer;
+  std::string text = degrees_text(spec.degrees) + " in " + dtype_name(spec.model.dtype) + " with " +
+                     optimizer_name(spec);
   if (spec.reduce_dtype != 0) text += concat(", reduced in ", dtype_name(spec.reduce_dtype));
   return text;
 }
 
 }  // namespace
+
+std::span<const OptimizerKind> optimizers() {
+  static constexpr OptimizerKind all[] = {{YOKE_ADAMW, 0, "adamw"},
+                                          {YOKE_SGD, 0.9, "sgd with momentum"},
+                                          {YOKE_SGD, 0, "sgd"},
+                                          {YOKE_ADAM, 0, "adam"},
+                                          {YOKE_ADAMW_UNCORRECTED, 0, "adamw without correction"},
+                                          {YOKE_ADAM_UNCORRECTED, 0, "adam without correction"},
+                                          {YOKE_LION, 0, "lion"}};
+  return all;
+}
 
 Degrees along(std::initializer_list<std::pair<int, int32_t>> degrees) {
   Degrees all;
@@ -73,9 +87,15 @@ int32_t RunSpec::world() const {
 }
 
 std::vector<std::string> RunSpec::moments() const {
-  if (kind == YOKE_ADAMW) return {"exp_avg", "exp_avg_sq"};
-  if (momentum != 0) return {"momentum"};
-  return {};
+  if (kind == YOKE_SGD)
+    return momentum != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>();
+  if (kind == YOKE_LION) return {"exp_avg"};
+  return {"exp_avg", "exp_avg_sq"};
+}
+
+double RunSpec::gradient_factor() const {
+  if (kind == YOKE_SGD) return 1;
+  return kind == YOKE_LION ? 1 / (1 - kBeta2) : 1 / (1 - kBeta1);
 }
 
 Planned::Planned(Subject& subject, const ParallelBackend& backend, const RunSpec& spec)
@@ -88,9 +108,9 @@ Planned::Planned(Subject& subject, const ParallelBackend& backend, const RunSpec
   options = subject.test_bed.options(description_, spec.options);
   optimizer.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
   optimizer.kind = spec.kind;
-  optimizer.beta1 = 0.9;
-  optimizer.beta2 = 0.95;
-  optimizer.eps = 1e-8;
+  optimizer.beta1 = kBeta1;
+  optimizer.beta2 = kBeta2;
+  optimizer.eps = kEps;
   optimizer.momentum = spec.momentum;
   optimizer.weight_decay = spec.weight_decay;
   optimizer.clip = spec.clip;
@@ -188,17 +208,15 @@ RunSpec basic_run(Subject& subject, const ParallelBackend& backend, int steps) {
   for (const int32_t dtype : {YOKE_F64, YOKE_F32, YOKE_BF16, YOKE_F16}) {
     if (std::find(d.param_dtypes, end, dtype) == end) continue;
     spec.model.dtype = dtype;
-    for (const auto& [kind, momentum] :
-         {std::pair{YOKE_ADAMW, 0.0}, {YOKE_SGD, 0.9}, {YOKE_SGD, 0.0}}) {
-      spec.kind = kind;
-      spec.momentum = momentum;
+    for (const OptimizerKind& optimizer : optimizers()) {
+      spec.kind = optimizer.kind;
+      spec.momentum = optimizer.momentum;
       Planned planned(subject, backend, spec);
       if (planned.accepts()) return spec;
       if (refused.empty()) refused = planned.refusals_text();
     }
   }
-  throw NotRun("plan refuses one rank in every declared dtype, with adamw and with sgd: " +
-               refused);
+  throw NotRun("plan refuses one rank in every declared dtype, with every optimizer: " + refused);
 }
 
 RunSpec short_run(Subject& subject, const ParallelBackend& backend) {

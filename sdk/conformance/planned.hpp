@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,18 @@ Degrees along(std::initializer_list<std::pair<int, int32_t>> degrees);
 // Returns the degrees above 1 as text, e.g. "dp_degree 2 x tp_degree 2".
 std::string degrees_text(const Degrees& degrees);
 
+// An optimizer of the contract, as a run names it.
+struct OptimizerKind {
+  int32_t kind;
+  double momentum;
+  const char* name;
+};
+// Returns all optimizers of the contract; a run prefers the first ones.
+std::span<const OptimizerKind> optimizers();
+
 inline constexpr int32_t kGlobalBatch = 8;
-inline constexpr double kPeakRate = 0.05;  // YokeOptimizer.lr
+inline constexpr double kPeakRate = 0.05;                          // YokeOptimizer.lr
+inline constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kEps = 1e-8;  // the others of YokeOptimizer
 // A run: model, layout, options, optimizer and number of steps.
 struct RunSpec {
   ModelSpec model;
@@ -37,6 +48,8 @@ struct RunSpec {
 
   int32_t world() const;                     // number of ranks
   std::vector<std::string> moments() const;  // kinds of the moments of its optimizer
+  // Returns the factor that turns the first moment after one step into the gradient.
+  double gradient_factor() const;
   double lr(int64_t step) const { return 0.02 + 0.01 * static_cast<double>(step % 3); }
 };
 // The strings of a YokeRefusal.
@@ -90,9 +103,9 @@ std::vector<RunSpec> variants(Subject& subject,
                               const ParallelBackend& backend,
                               const RunSpec& spec);
 
-// Returns a run on one rank in which plan accepts the optimizer and the dtype: AdamW if it can,
-// else SGD with or without momentum, in the most precise of the declared dtypes. Throws NotRun if
-// plan refuses all of them.
+// Returns a run on one rank in which plan accepts the optimizer and the dtype: the first of
+// optimizers(), in the most precise of the declared dtypes. Throws NotRun if plan refuses all of
+// them.
 RunSpec basic_run(Subject& subject, const ParallelBackend& backend, int steps = 6);
 // Returns such a run of 3 steps with two micro-batches, for checks that are not about numbers.
 RunSpec short_run(Subject& subject, const ParallelBackend& backend);

@@ -2,7 +2,7 @@
 //
 // Losses say little about it: a gradient that is cut to 8 bits changes them by less than the bound
 // of fp32. So the gradient itself is compared. It is what the optimizer has after one step without
-// clipping: the first moment of AdamW, or the momentum of SGD.
+// clipping: the first moment, up to a factor.
 #include "sdk/conformance/precision_checks.hpp"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 std::pair<double, std::string> worst_gradient(const RunSpec& spec,
                                               const State& state,
                                               const State& gradients) {
-  const double factor = spec.kind == YOKE_ADAMW ? 10 : 1;  // 1 / (1 - beta1)
+  const double factor = spec.gradient_factor();
   std::pair<double, std::string> worst{0, ""};
   for (const auto& [key, gradient] : gradients) {
     const std::string name = key.substr(0, key.rfind('/'));

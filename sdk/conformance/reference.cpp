@@ -18,7 +18,7 @@ namespace {
 
 struct Parameter {
   const YokeParameter* what;
-  std::vector<double> value, grad, total, m, v;  // m is also the momentum of SGD
+  std::vector<double> value, grad, total, m, v;  // m, v: the first and the second moment
 };
 
 class Reference {
@@ -87,12 +87,8 @@ class Reference {
     for (const Parameter& p : params_) {
       put(s, p, "param", p.value);
       if (!p.what->trainable) continue;
-      if (spec_.kind == YOKE_ADAMW) {
-        put(s, p, "exp_avg", p.m);
-        put(s, p, "exp_avg_sq", p.v);
-      } else if (spec_.momentum != 0) {
-        put(s, p, "momentum", p.m);
-      }
+      const std::vector<std::string> moments = spec_.moments();
+      for (size_t i = 0; i < moments.size(); ++i) put(s, p, moments[i], i == 0 ? p.m : p.v);
     }
     WholeTensor& step = s["optimizer/step"];
     step.dtype = YOKE_I64;
@@ -104,8 +100,8 @@ class Reference {
   void load(const State& s) {
     for (Parameter& p : params_) {
       take(s, p, "param", p.value);
-      take(s, p, spec_.kind == YOKE_ADAMW ? "exp_avg" : "momentum", p.m);
-      take(s, p, "exp_avg_sq", p.v);
+      const std::vector<std::string> moments = spec_.moments();
+      for (size_t i = 0; i < moments.size(); ++i) take(s, p, moments[i], i == 0 ? p.m : p.v);
     }
   }
 
@@ -115,7 +111,10 @@ class Reference {
       throw Error(YOKE_INTERNAL, std::string("the reference of the checks failed: ") + err_.text);
   }
 
-  static void put(State& s, const Parameter& p, const char* kind, const std::vector<double>& data) {
+  static void put(State& s,
+                  const Parameter& p,
+                  const std::string& kind,
+                  const std::vector<double>& data) {
     WholeTensor& t = s[std::string(view(p.what->name)) + "/" + kind];
     t.shape.assign(p.what->shape, p.what->shape + p.what->ndim);
     t.dtype = YOKE_F64;
@@ -123,7 +122,10 @@ class Reference {
     std::memcpy(t.bytes.data(), data.data(), t.bytes.size());
   }
 
-  static void take(const State& s, const Parameter& p, const char* kind, std::vector<double>& to) {
+  static void take(const State& s,
+                   const Parameter& p,
+                   const std::string& kind,
+                   std::vector<double>& to) {
     const auto found = s.find(std::string(view(p.what->name)) + "/" + kind);
     if (found == s.end()) return;
     for (size_t i = 0; i < to.size(); ++i) to[i] = found->second.at(static_cast<int64_t>(i));
@@ -205,32 +207,57 @@ class Reference {
     }
   }
 
-  // Applies the formulas that the contract gives at YokeOptimizer.
+  // ---- Update: the formulas that the contract gives at YokeOptimizer ----
+
+  // Returns whether weight decay changes the gradient instead of the parameter.
+  bool decays_gradient() const {
+    const bool adam = spec_.kind == YOKE_ADAM || spec_.kind == YOKE_ADAM_UNCORRECTED;
+    return adam != (mistake_ == Mistake::kOtherDecay);
+  }
+
   void update(Parameter& p, double scale, int64_t t, double lr) const {
-    const double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-    const bool corrects = mistake_ != Mistake::kNoBiasCorrection;
-    const double correct1 = corrects ? 1 - std::pow(beta1, static_cast<double>(t)) : 1;
-    const double correct2 = corrects ? 1 - std::pow(beta2, static_cast<double>(t)) : 1;
     const bool decays =
         (p.what->decay || mistake_ == Mistake::kDecaysAll) && mistake_ != Mistake::kNoDecay;
-    const bool in_gradient = mistake_ == Mistake::kDecayInGradient;
     if (mistake_ == Mistake::kPeakRate) lr = kPeakRate;
     for (size_t k = 0; k < p.value.size(); ++k) {
       double g = scale * p.total[k];
-      if (decays && in_gradient) g += spec_.weight_decay * p.value[k];
-      if (decays && !in_gradient) p.value[k] -= lr * spec_.weight_decay * p.value[k];
-      if (spec_.kind == YOKE_ADAMW) {
-        p.m[k] = beta1 * p.m[k] + (1 - beta1) * g;
-        p.v[k] = beta2 * p.v[k] + (1 - beta2) * g * g;
-        const double root = mistake_ == Mistake::kEpsInside
-                                ? std::sqrt(p.v[k] / correct2 + eps)
-                                : std::sqrt(p.v[k]) / std::sqrt(correct2) + eps;
-        p.value[k] -= lr / correct1 * p.m[k] / root;
+      const double decay = decays ? spec_.weight_decay * p.value[k] : 0;
+      if (decays_gradient()) {
+        g += decay;
       } else {
+        p.value[k] -= lr * decay;
+      }
+      if (spec_.kind == YOKE_SGD) {
         p.m[k] = spec_.momentum * p.m[k] + g;
         p.value[k] -= lr * p.m[k];
+      } else if (spec_.kind == YOKE_LION) {
+        p.value[k] -= lr * lion(p, k, g);
+      } else {
+        p.value[k] -= lr * adam(p, k, g, t);
       }
     }
+  }
+
+  // Advances the moments of an element and returns its change at a learning rate of 1.
+  double adam(Parameter& p, size_t k, double g, int64_t t) const {
+    const bool corrected = spec_.kind == YOKE_ADAMW || spec_.kind == YOKE_ADAM;
+    const bool corrects = corrected != (mistake_ == Mistake::kOtherCorrection);
+    const double correct1 = corrects ? 1 - std::pow(kBeta1, static_cast<double>(t)) : 1;
+    const double correct2 = corrects ? 1 - std::pow(kBeta2, static_cast<double>(t)) : 1;
+    p.m[k] = kBeta1 * p.m[k] + (1 - kBeta1) * g;
+    p.v[k] = kBeta2 * p.v[k] + (1 - kBeta2) * g * g;
+    const double root = mistake_ == Mistake::kEpsInside
+                            ? std::sqrt(p.v[k] / correct2 + kEps)
+                            : std::sqrt(p.v[k]) / std::sqrt(correct2) + kEps;
+    return p.m[k] / correct1 / root;
+  }
+
+  // Does the same for Lion.
+  double lion(Parameter& p, size_t k, double g) const {
+    const double before = kBeta1 * p.m[k] + (1 - kBeta1) * g;
+    p.m[k] = kBeta2 * p.m[k] + (1 - kBeta2) * g;
+    const double direction = mistake_ == Mistake::kNewMoment ? p.m[k] : before;
+    return direction > 0 ? 1 : direction < 0 ? -1 : 0;
   }
 
   const YokeModel& model_;

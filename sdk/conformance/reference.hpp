@@ -10,23 +10,24 @@ namespace yoke::conformance {
 // those of the reference with one mistake, this is the mistake of the backend.
 enum class Mistake {
   kNone,
-  kTimesRanks,        // the gradient is multiplied by the number of data ranks
-  kOverRanks,         // the gradient is divided by it
-  kTimesMicros,       // the gradient is multiplied by the number of micro-batches
-  kOverMicros,        // the gradient is divided by it
-  kNoReduction,       // rank 0 uses its own gradient
-  kMeanOfMeans,       // each micro-batch is divided by its own number of targets
-  kClipBeforeSum,     // each rank clips its own gradient
-  kClipShare,         // each rank clips its own gradient, at its share of the bound
-  kNormBeforeSum,     // the norm is that of the gradient of rank 0
-  kNoClip,            // gradients are not clipped
-  kKeepsGradient,     // the gradient of a step is added to that of the step before
-  kNoBiasCorrection,  // the moments are used as they are
-  kEpsInside,         // eps is added under the root
-  kDecayInGradient,   // weight decay is added to the gradient
-  kNoDecay,           // no parameter decays
-  kDecaysAll,         // every parameter decays
-  kPeakRate,          // the learning rate is that of the optimizer instead of that of the step
+  kTimesRanks,       // the gradient is multiplied by the number of data ranks
+  kOverRanks,        // the gradient is divided by it
+  kTimesMicros,      // the gradient is multiplied by the number of micro-batches
+  kOverMicros,       // the gradient is divided by it
+  kNoReduction,      // rank 0 uses its own gradient
+  kMeanOfMeans,      // each micro-batch is divided by its own number of targets
+  kClipBeforeSum,    // each rank clips its own gradient
+  kClipShare,        // each rank clips its own gradient, at its share of the bound
+  kNormBeforeSum,    // the norm is that of the gradient of rank 0
+  kNoClip,           // gradients are not clipped
+  kKeepsGradient,    // the gradient of a step is added to that of the step before
+  kOtherCorrection,  // the moments are not corrected, or they are in a kind that does not do so
+  kEpsInside,        // eps is added under the root
+  kOtherDecay,       // weight decay changes the gradient, or for Adam the parameter
+  kNewMoment,        // Lion takes the direction from the new moment
+  kNoDecay,          // no parameter decays
+  kDecaysAll,        // every parameter decays
+  kPeakRate,         // the learning rate is that of the optimizer instead of that of the step
 };
 
 // Where the reference starts, and what it does wrong.

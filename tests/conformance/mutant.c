@@ -58,8 +58,9 @@ static int refuse_dtypes(const YokePlanArgs* args, YokePlan* plan) {
     refused += yoke_refuse(args, "precision.param", "another dtype", "fp32 | fp64", "use fp32");
   else if (plan->reduce_dtype != YOKE_F64 && plan->reduce_dtype != plan->param_dtype)
     refused += yoke_refuse(args, "precision.reduce", "another dtype", "fp64", "remove it");
-  if (plan->optimizer->kind != YOKE_ADAMW && plan->optimizer->kind != YOKE_SGD)
-    refused += yoke_refuse(args, "train.optimizer", "another one", "adamw | sgd", "use adamw");
+  if (!yoke_is_adam(plan->optimizer->kind) && !yoke_is_lion(plan->optimizer->kind) &&
+      plan->optimizer->kind != YOKE_SGD)
+    refused += yoke_refuse(args, "train.optimizer", "another one", "adamw, sgd ...", "use adamw");
   return refused;
 }
 
