@@ -103,6 +103,10 @@ INSTANTIATE_TEST_SUITE_P(
         MockRun{.name = "accumulation_8", .micro_batch = 1},
         MockRun{.name = "untied", .tied = false},
         MockRun{.name = "adamw_fp32", .dtype = YOKE_F32},
+        MockRun{.name = "adam", .kind = YOKE_ADAM, .weight_decay = 0.01},
+        MockRun{.name = "adamw_uncorrected", .kind = YOKE_ADAMW_UNCORRECTED},
+        MockRun{.name = "adam_uncorrected", .kind = YOKE_ADAM_UNCORRECTED, .weight_decay = 0.01},
+        MockRun{.name = "lion", .kind = YOKE_LION},
         MockRun{.name = "sgd_fp32", .kind = YOKE_SGD, .momentum = 0.9, .dtype = YOKE_F32}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -23,6 +23,33 @@ void expect_close(const std::vector<double>& a,
   }
 }
 
+// Updates one element of a parameter in step t. m, s: its moments.
+void update(const MockRun& run, bool decays, int t, double g, double& x, double& m, double& s) {
+  const double lr = run.lr_at(t), decay = decays ? run.weight_decay * x : 0;
+  if (run.kind == YOKE_ADAM || run.kind == YOKE_ADAM_UNCORRECTED) {
+    g += decay;
+  } else {
+    x -= lr * decay;
+  }
+  if (run.kind == YOKE_SGD) {
+    m = run.momentum * m + g;
+    x -= lr * m;
+    return;
+  }
+  if (run.kind == YOKE_LION) {
+    const double direction = 0.9 * m + (1 - 0.9) * g;
+    if (direction != 0) x -= std::copysign(lr, direction);
+    m += (1 - 0.95) * (g - m);
+    return;
+  }
+  const bool corrects = run.kind == YOKE_ADAMW || run.kind == YOKE_ADAM;
+  m += (1 - 0.9) * (g - m);
+  s += (1 - 0.95) * (g * g - s);
+  const double m_hat = corrects ? m / (1 - std::pow(0.9, t)) : m;
+  const double s_hat = corrects ? s / (1 - std::pow(0.95, t)) : s;
+  x -= lr * m_hat / (std::sqrt(s_hat) + 1e-8);
+}
+
 }  // namespace
 
 void PrintTo(const MockRun& run, std::ostream* out) {
@@ -61,19 +88,8 @@ MockTrace plain_mock_loop(const MockRun& run) {
     for (size_t p = 0; p < v.params.size(); ++p) {
       const YokeParameter& info = *model.summary().params[p];
       for (size_t i = 0; info.trainable && i < v.params[p].size(); ++i) {
-        double& x = v.params[p][i];
-        const double g = v.grads[p][i] * scale, lr = run.lr_at(t);
-        if (info.decay) x -= lr * run.weight_decay * x;
-        if (run.kind == YOKE_SGD) {
-          m[p][i] = run.momentum * m[p][i] + g;
-          x -= lr * m[p][i];
-        } else {
-          m[p][i] += (1 - 0.9) * (g - m[p][i]);
-          s[p][i] += (1 - 0.95) * (g * g - s[p][i]);
-          const double m_hat = m[p][i] / (1 - std::pow(0.9, t)),
-                       s_hat = s[p][i] / (1 - std::pow(0.95, t));
-          x -= lr * m_hat / (std::sqrt(s_hat) + 1e-8);
-        }
+        const double g = v.grads[p][i] * scale;
+        update(run, info.decay != 0, t, g, v.params[p][i], m[p][i], s[p][i]);
       }
     }
     trace.loss.push_back(v.loss_sum / batch.batch().token_weight);
