@@ -28,7 +28,7 @@ struct State {
         copy(at::zeros({n}, at::kBFloat16)),
         step(at::full({}, 5.0, at::kFloat)) {}
 
-  AdamWArrays<float, float, BFloat16> arrays(bool with_copy) {
+  UpdateArrays<float, float, BFloat16> arrays(bool with_copy) {
     return {param.data_ptr<float>(),
             exp_avg.data_ptr<float>(),
             exp_avg_sq.data_ptr<float>(),
@@ -56,7 +56,13 @@ struct State {
 
 void measure(int64_t n) {
   State s(n);
-  const AdamWStep step{1e-3, 0.9, 0.95, 1e-8, 0.1, 5};
+  YokeOptimizer config{};
+  config.kind = YOKE_ADAMW;
+  config.beta1 = 0.9;
+  config.beta2 = 0.95;
+  config.eps = 1e-8;
+  config.weight_decay = 0.1;
+  const YokeUpdate step = yoke_update_step(&config, 5, 1e-3, 1);
   const StepTotals totals{0, 0, 0, 1.0, 1};
   const Kernels& best = kernels();
   const double millions = static_cast<double>(n) / 1e6;
@@ -72,9 +78,9 @@ void measure(int64_t n) {
     time(stream, [&] {
       best.add_fp32(nullptr, one_row(n), s.gradient.data_ptr<float>(), s.param.data_ptr<float>());
     });
-    time(ours, [&] { best.adamw_fp32(nullptr, n, step, s.arrays(false), &totals); });
+    time(ours, [&] { best.update_fp32(nullptr, n, step, s.arrays(false), &totals); });
     time(theirs, [&] { s.torch_step(); });
-    time(ours_copy, [&] { best.adamw_fp32(nullptr, n, step, s.arrays(true), &totals); });
+    time(ours_copy, [&] { best.update_fp32(nullptr, n, step, s.arrays(true), &totals); });
     time(theirs_copy, [&] {
       s.torch_step();
       s.copy.copy_(s.param);

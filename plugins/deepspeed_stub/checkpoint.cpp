@@ -38,8 +38,8 @@ void visit_state(const YokeCheckpointArgs& args,
       };
   for (const Piece& piece : weights.trainable().owned.pieces) {
     show_piece(piece, "param", weights.trainable().master, replicas.trainable);
-    show_piece(piece, "exp_avg", optimizer.exp_avg(), replicas.trainable);
-    show_piece(piece, "exp_avg_sq", optimizer.exp_avg_sq(), replicas.trainable);
+    for (const Optimizer::Moment& moment : optimizer.moments())
+      show_piece(piece, moment.kind, moment.values.span(), replicas.trainable);
   }
   for (const Piece& piece : weights.frozen().owned.pieces)
     show_piece(piece, "param", weights.frozen().master, replicas.frozen);

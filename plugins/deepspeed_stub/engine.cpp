@@ -3,7 +3,7 @@
 //   for each micro-batch: forward of all blocks, backward in reverse order
 //                         (the backward reports gradients, which are reduced in buckets)
 //   reduce_totals:        one all-reduce of loss, number of targets and squared gradient norm
-//   update:               AdamW on this rank's slice; the new values are sent to the other ranks
+//   update:               of this rank's slice; its new values are sent to the other ranks
 //   read_totals:          the host reads loss and norm
 //
 // The engine is the same at every stage; the stages differ in their implementations of Weights and
@@ -178,8 +178,8 @@ void Engine::check_cancel() const {
 
 // One all-reduce per step sums the loss, the number of targets and the squared norm. From the
 // result the device computes the factor of the gradients and whether there is an update at all, and
-// AdamW reads both from device memory. The host can therefore issue the update to a CUDA device
-// before it knows the norm.
+// the update reads both from device memory. The host can therefore issue the update to a CUDA
+// device before it knows the norm.
 void Engine::reduce_totals(const UpdateRule& rule, bool training) {
   const Device& device = setup_.device;
   device.kernels().set_totals(device.queue(), {loss_, targets_, 0, 1, 0}, totals());

@@ -6,14 +6,13 @@
 // All refusals are collected and reported together, so that a user can fix a config in one go.
 #include "plugins/deepspeed_stub/plan.hpp"
 
-#include <algorithm>
-#include <cctype>
 #include <string>
 
 #include "plugins/deepspeed_stub/config/batch.hpp"
 #include "plugins/deepspeed_stub/config/ds_config.hpp"
 #include "plugins/deepspeed_stub/config/equivalents.hpp"
 #include "plugins/deepspeed_stub/config/loss_scale.hpp"
+#include "plugins/deepspeed_stub/config/optimizer_type.hpp"
 #include "plugins/deepspeed_stub/config/settings.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
@@ -108,26 +107,9 @@ class Agreement {
   PlanMessages& messages_;
 };
 
-void check_optimizer_type(const DsConfig& config, const YokePlan& plan, PlanMessages& messages) {
-  if (plan.optimizer->kind != YOKE_ADAMW) {
-    messages.push_back({"train.optimizer",
-                        plan.optimizer->kind == YOKE_SGD ? "sgd" : "unknown",
-                        "adamw",
-                        "deepspeed_stub has no optimizer except for AdamW"});
-  }
-  std::string type = config.string("optimizer.type").value_or("adamw");
-  std::transform(
-      type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (type == "adam" || type == "adamw") return;
-  messages.push_back({config.label("optimizer.type"),
-                      config.shown("optimizer.type"),
-                      "\"AdamW\", \"Adam\"",
-                      "no other optimizer of DeepSpeed is supported"});
-}
-
 void check_agreement(const DsConfig& config, const YokePlan& plan, PlanMessages& messages) {
   const YokeOptimizer& o = *plan.optimizer;
-  check_optimizer_type(config, plan, messages);
+  check_optimizer(config, o, messages);
   Agreement run(config, messages);
   run.number("gradient_clipping", "train.clip", o.clip);
   const std::string peak = peak_key(config);

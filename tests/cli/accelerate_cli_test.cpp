@@ -95,7 +95,9 @@ TEST(ConfigImport, ReadsTheConfigsOfWhateverBackendDeclaresTheName) {
   const Playground p;
   p.folder().write("ds.json",
                    R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 2,
-                       "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 2}})");
+                       "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 2},
+                       "optimizer": {"type": "Adam", "params": {"adam_w_mode": false,
+                                                                "bias_correction": false}}})");
   const SubprocessResult r = p.yoke({"config", "import", "ds.json"});
   if (r.err.find("matches the patterns of no backend") != std::string::npos) GTEST_SKIP() << r.err;
   EXPECT_EQ(r.ending.exit_code, 0) << r.err;
@@ -104,6 +106,8 @@ TEST(ConfigImport, ReadsTheConfigsOfWhateverBackendDeclaresTheName) {
                            "\ndeepspeed_stub.zero_stage = 2 ",
                            "\ntrain.global_batch = 8 ",
                            "\ntrain.micro_batch = 2 ",
+                           "\ntrain.optimizer = \"adam\" ",
+                           "\ntrain.bias_correction = false ",
                            "\ndp_shards = 2 "})
     EXPECT_THAT(r.out, HasSubstr(line));
   const SubprocessResult run = train_imported(p, r.out);

@@ -1,6 +1,8 @@
 #include "plugins/deepspeed_stub/config/equivalents.hpp"
 
+#include "plugins/deepspeed_stub/config/optimizer_type.hpp"
 #include "yoke/tensor.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -72,7 +74,13 @@ void report_equivalents(const DsConfig& config,
                       k.key + " = " + k.value.dump());
   }
   report_batch(config, plan, run_file);
-  run_file.report("optimizer.type", "train.optimizer", "\"adamw\"");
+  const OptimizerType type = optimizer_type(config);
+  if (type.optimizer)
+    run_file.report("optimizer.type", "train.optimizer", concat("\"", *type.optimizer, "\""));
+  if (type.corrects)
+    run_file.report("optimizer.params.bias_correction",
+                    "train.bias_correction",
+                    *type.corrects ? "true" : "false");
   const bool fp16 = config.boolean("fp16.enabled") == true;
   if (fp16) run_file.report("fp16.enabled", "precision.param", "\"fp16\"");
   for (const char* path : {"bf16.enabled", "bfloat16.enabled"}) {

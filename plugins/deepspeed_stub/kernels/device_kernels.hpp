@@ -16,11 +16,11 @@ class DeviceKernels {
  public:
   static constexpr Kernels table(const char* name) {
     return {name,
-            adamw<float, float, BFloat16>,
-            adamw<float, BFloat16, BFloat16>,
-            adamw<double, double, BFloat16>,
-            adamw<float, Float16, Float16>,
-            adamw<float, float, Float16>,
+            update<float, float, BFloat16>,
+            update<float, BFloat16, BFloat16>,
+            update<double, double, BFloat16>,
+            update<float, Float16, Float16>,
+            update<float, float, Float16>,
             Launch::template squared_norm<float>,
             Launch::template squared_norm<BFloat16>,
             Launch::template squared_norm<double>,
@@ -45,16 +45,22 @@ class DeviceKernels {
 
  private:
   template <class Master, class Gradient, class Copy>
-  static void adamw(Queue* queue,
-                    int64_t count,
-                    const AdamWStep& step,
-                    const AdamWArrays<Master, Gradient, Copy>& arrays,
-                    const StepTotals* totals) {
-    const Coefficients<Master> c = coefficients<Master>(step);
-    if (arrays.copy != nullptr) {
-      Launch::elements(queue, AdamW<Master, Gradient, Copy, true>{arrays, c, totals}, count);
+  static void update(Queue* queue,
+                     int64_t count,
+                     const YokeUpdate& step,
+                     const UpdateArrays<Master, Gradient, Copy>& arrays,
+                     const StepTotals* totals) {
+    const bool copies = arrays.copy != nullptr;
+    if (yoke_is_lion(step.kind)) {
+      const LionCoefficients<Master> c = coefficients<Master>(step.lion);
+      copies
+          ? Launch::elements(queue, Lion<Master, Gradient, Copy, true>{arrays, c, totals}, count)
+          : Launch::elements(queue, Lion<Master, Gradient, Copy, false>{arrays, c, totals}, count);
     } else {
-      Launch::elements(queue, AdamW<Master, Gradient, Copy, false>{arrays, c, totals}, count);
+      const Coefficients<Master> c = coefficients<Master>(step.adamw);
+      copies
+          ? Launch::elements(queue, AdamW<Master, Gradient, Copy, true>{arrays, c, totals}, count)
+          : Launch::elements(queue, AdamW<Master, Gradient, Copy, false>{arrays, c, totals}, count);
     }
   }
 

@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "yoke/optimizer.h"
+
 namespace yoke::deepspeed_stub {
 
 // The upper 16 bits of a float.
@@ -48,30 +50,24 @@ struct UpdateRule {
   double loss_scale;  // factor of the loss that the gradients contain
 };
 
-// One AdamW update as the contract defines it (YokeOptimizer).
-struct AdamWStep {
-  double lr, beta1, beta2, eps;
-  double decay;  // decoupled weight decay
-  int64_t step;  // number of the step; 1 is the first
-};
-
 // Parameters and moments are updated in place. Unless `copy` is NULL, the updated parameters are
 // also written there, rounded to 16 bits; the model computes with these.
 template <class Master, class Gradient, class Copy>
-struct AdamWArrays {
-  Master *param, *exp_avg, *exp_avg_sq;
+struct UpdateArrays {
+  Master *param, *exp_avg;
+  Master* exp_avg_sq;  // NULL for Lion
   const Gradient* gradient;
   Copy* copy;
 };
 
-// Multiplies the gradients by totals->scale and updates the arrays. Does nothing if totals->update
-// is 0.
+// Multiplies the gradients by totals->scale and updates the arrays by the formulas of AdamW, of its
+// variants or of Lion, as step.kind says. Does nothing if totals->update is 0.
 template <class Master, class Gradient, class Copy>
-using AdamWKernel = void (*)(Queue*,
-                             int64_t count,
-                             const AdamWStep& step,
-                             const AdamWArrays<Master, Gradient, Copy>& arrays,
-                             const StepTotals* totals);
+using UpdateKernel = void (*)(Queue*,
+                              int64_t count,
+                              const YokeUpdate& step,
+                              const UpdateArrays<Master, Gradient, Copy>& arrays,
+                              const StepTotals* totals);
 // Sets *sum to the sum of the squares of x.
 template <class T>
 using NormKernel = void (*)(Queue*, int64_t count, const T* x, double* sum);
@@ -83,11 +79,11 @@ struct Kernels {
   const char* name;  // name of the instruction set, or of the kind of device
 
   // Named by the dtype of the gradients; the last two write copies in fp16, the others in bf16.
-  AdamWKernel<float, float, BFloat16> adamw_fp32;
-  AdamWKernel<float, BFloat16, BFloat16> adamw_bf16;
-  AdamWKernel<double, double, BFloat16> adamw_fp64;
-  AdamWKernel<float, Float16, Float16> adamw_fp16;
-  AdamWKernel<float, float, Float16> adamw_fp32_to_fp16;
+  UpdateKernel<float, float, BFloat16> update_fp32;
+  UpdateKernel<float, BFloat16, BFloat16> update_bf16;
+  UpdateKernel<double, double, BFloat16> update_fp64;
+  UpdateKernel<float, Float16, Float16> update_fp16;
+  UpdateKernel<float, float, Float16> update_fp32_to_fp16;
 
   // The sum is in fp64 for every type.
   NormKernel<float> squared_norm_fp32;

@@ -18,8 +18,8 @@ constexpr int64_t kLanes = 32;
 // vectorised.
 template <bool kCopy, class Master, class Gradient, class Copy>
 void adamw_loop(int64_t count,
-                const AdamWStep& step,
-                const AdamWArrays<Master, Gradient, Copy>& arrays,
+                const YokeAdamW& step,
+                const UpdateArrays<Master, Gradient, Copy>& arrays,
                 double factor) {
   const Coefficients<Master> c = coefficients<Master>(step);
   const auto scale = static_cast<Master>(factor);
@@ -30,7 +30,7 @@ void adamw_loop(int64_t count,
   Copy* __restrict__ const copy = arrays.copy;
 #pragma omp simd
   for (int64_t i = 0; i < count; ++i) {
-    const Master g = scale * widen(gradient[i]);
+    const Master g = with_decay(c, scale * widen(gradient[i]), param[i]);
     const Master m = next_exp_avg(c, g, exp_avg[i]);
     const Master v = next_exp_avg_sq(c, g, exp_avg_sq[i]);
     const Master p = next_param(c, param[i], m, v);
@@ -41,18 +41,51 @@ void adamw_loop(int64_t count,
   }
 }
 
+template <bool kCopy, class Master, class Gradient, class Copy>
+void lion_loop(int64_t count,
+               const YokeLion& step,
+               const UpdateArrays<Master, Gradient, Copy>& arrays,
+               double factor) {
+  const LionCoefficients<Master> c = coefficients<Master>(step);
+  const auto scale = static_cast<Master>(factor);
+  Master* __restrict__ const param = arrays.param;
+  Master* __restrict__ const exp_avg = arrays.exp_avg;
+  const Gradient* __restrict__ const gradient = arrays.gradient;
+  Copy* __restrict__ const copy = arrays.copy;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) {
+    const Master g = scale * widen(gradient[i]);
+    const Master p = lion_param(c, param[i], g, exp_avg[i]);
+    exp_avg[i] = lion_exp_avg(c, g, exp_avg[i]);
+    param[i] = p;
+    if constexpr (kCopy) assign(static_cast<float>(p), &copy[i]);
+  }
+}
+
+template <bool kCopy, class Master, class Gradient, class Copy>
+void update_loop(int64_t count,
+                 const YokeUpdate& step,
+                 const UpdateArrays<Master, Gradient, Copy>& arrays,
+                 double factor) {
+  if (yoke_is_lion(step.kind)) {
+    lion_loop<kCopy>(count, step.lion, arrays, factor);
+  } else {
+    adamw_loop<kCopy>(count, step.adamw, arrays, factor);
+  }
+}
+
 template <class Master, class Gradient, class Copy>
-void adamw_all(Queue*,
-               int64_t count,
-               const AdamWStep& step,
-               const AdamWArrays<Master, Gradient, Copy>& arrays,
-               const StepTotals* totals) {
+void update_all(Queue*,
+                int64_t count,
+                const YokeUpdate& step,
+                const UpdateArrays<Master, Gradient, Copy>& arrays,
+                const StepTotals* totals) {
   // The kernel makes this check, not its caller: on a GPU only kernels can read `totals`.
   if (totals->update == 0) return;
   if (arrays.copy != nullptr) {
-    adamw_loop<true>(count, step, arrays, totals->scale);
+    update_loop<true>(count, step, arrays, totals->scale);
   } else {
-    adamw_loop<false>(count, step, arrays, totals->scale);
+    update_loop<false>(count, step, arrays, totals->scale);
   }
 }
 
@@ -119,11 +152,11 @@ void decide_update(Queue*, const UpdateRule& rule, StepTotals* totals) {
 extern const Kernels YOKE_DEEPSPEED_KERNELS;
 const Kernels YOKE_DEEPSPEED_KERNELS = {
     YOKE_DEEPSPEED_KERNELS_SET,
-    adamw_all<float, float, BFloat16>,
-    adamw_all<float, BFloat16, BFloat16>,
-    adamw_all<double, double, BFloat16>,
-    adamw_all<float, Float16, Float16>,
-    adamw_all<float, float, Float16>,
+    update_all<float, float, BFloat16>,
+    update_all<float, BFloat16, BFloat16>,
+    update_all<double, double, BFloat16>,
+    update_all<float, Float16, Float16>,
+    update_all<float, float, Float16>,
     squared_norm<float>,
     squared_norm<BFloat16>,
     squared_norm<double>,

@@ -90,7 +90,7 @@ template <class Master, class Gradient, class Copy, bool kCopy>
 struct AdamW {
   static constexpr int kWidth =
       kCopy ? kWidthOf<Master, Gradient, Copy> : kWidthOf<Master, Gradient>;
-  AdamWArrays<Master, Gradient, Copy> arrays;
+  UpdateArrays<Master, Gradient, Copy> arrays;
   Coefficients<Master> coefficients;
   const StepTotals* totals;
   Master scale = 0;
@@ -101,7 +101,7 @@ struct AdamW {
     return totals->update != 0;
   }
   YOKE_HOST_DEVICE bool aligned(int64_t i) const {
-    const AdamWArrays<Master, Gradient, Copy>& a = arrays;
+    const UpdateArrays<Master, Gradient, Copy>& a = arrays;
     return are_aligned(a.param + i, a.exp_avg + i, a.exp_avg_sq + i, a.gradient + i) &&
            (!kCopy || are_aligned(a.copy + i));
   }
@@ -113,7 +113,7 @@ struct AdamW {
     Pack<Master, kCount> v = load<kCount>(arrays.exp_avg_sq + i);
     Pack<Copy, kCount> rounded;
     for (int k = 0; k < kCount; ++k) {
-      const Master g = scale * widen(gradient.at[k]);
+      const Master g = with_decay(coefficients, scale * widen(gradient.at[k]), p.at[k]);
       m.at[k] = next_exp_avg(coefficients, g, m.at[k]);
       v.at[k] = next_exp_avg_sq(coefficients, g, v.at[k]);
       p.at[k] = next_param(coefficients, p.at[k], m.at[k], v.at[k]);
@@ -122,6 +122,43 @@ struct AdamW {
     store(p, arrays.param + i);
     store(m, arrays.exp_avg + i);
     store(v, arrays.exp_avg_sq + i);
+    if constexpr (kCopy) store(rounded, arrays.copy + i);
+  }
+};
+
+template <class Master, class Gradient, class Copy, bool kCopy>
+struct Lion {
+  static constexpr int kWidth =
+      kCopy ? kWidthOf<Master, Gradient, Copy> : kWidthOf<Master, Gradient>;
+  UpdateArrays<Master, Gradient, Copy> arrays;
+  LionCoefficients<Master> coefficients;
+  const StepTotals* totals;
+  Master scale = 0;
+
+  // Reads the totals of the step from device memory. Returns false if there is no update.
+  YOKE_HOST_DEVICE bool begin() {
+    scale = static_cast<Master>(totals->scale);
+    return totals->update != 0;
+  }
+  YOKE_HOST_DEVICE bool aligned(int64_t i) const {
+    const UpdateArrays<Master, Gradient, Copy>& a = arrays;
+    return are_aligned(a.param + i, a.exp_avg + i, a.gradient + i) &&
+           (!kCopy || are_aligned(a.copy + i));
+  }
+  template <int kCount>
+  YOKE_HOST_DEVICE void run(int64_t i) {
+    const Pack<Gradient, kCount> gradient = load<kCount>(arrays.gradient + i);
+    Pack<Master, kCount> p = load<kCount>(arrays.param + i);
+    Pack<Master, kCount> m = load<kCount>(arrays.exp_avg + i);
+    Pack<Copy, kCount> rounded;
+    for (int k = 0; k < kCount; ++k) {
+      const Master g = scale * widen(gradient.at[k]);
+      p.at[k] = lion_param(coefficients, p.at[k], g, m.at[k]);
+      m.at[k] = lion_exp_avg(coefficients, g, m.at[k]);
+      if constexpr (kCopy) assign(static_cast<float>(p.at[k]), &rounded.at[k]);
+    }
+    store(p, arrays.param + i);
+    store(m, arrays.exp_avg + i);
     if constexpr (kCopy) store(rounded, arrays.copy + i);
   }
 };

@@ -82,7 +82,7 @@ class DeviceKernels : public ::testing::Test {
     int32_t master, gradient;
     int32_t copy;  // dtype of the copies; 0 = none
   };
-  void compare_adamw(int64_t count, const Moments& dtypes, int64_t update);
+  void compare_update(int32_t kind, int64_t count, const Moments& dtypes, int64_t update);
   double norm(const Device& device, const Span& x) const;
 
   const Device cpu_{cpu_host()};
@@ -175,14 +175,28 @@ TEST_F(DeviceKernels, CastsKeepInfinityAndNaN) {
   }
 }
 
-void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t update) {
+// Returns the constants of step 5 with weight decay.
+YokeUpdate step_of(int32_t kind) {
+  YokeOptimizer o{};
+  o.kind = kind;
+  o.beta1 = 0.9;
+  o.beta2 = 0.95;
+  o.eps = 1e-8;
+  o.weight_decay = 0.1;
+  return yoke_update_step(&o, 5, 3e-3, 1);
+}
+
+void DeviceKernels::compare_update(int32_t kind,
+                                   int64_t count,
+                                   const Moments& dtypes,
+                                   int64_t update) {
   const Twins p = normal(count, dtypes.master), m = normal(count, dtypes.master, 1e-2),
               v = normal(count, dtypes.master, 1e-3, true), g = normal(count, dtypes.gradient, 0.1),
               copy = normal(count, dtypes.copy == 0 ? YOKE_BF16 : dtypes.copy);
-  const AdamWStep step{3e-3, 0.9, 0.95, 1e-8, 0.1, 5};
+  const YokeUpdate step = step_of(kind);
   const auto run = [&]<class Master, class Gradient, class Copy>(
                        const Device& device,
-                       AdamWKernel<Master, Gradient, Copy> kernel,
+                       UpdateKernel<Master, Gradient, Copy> kernel,
                        Span (Twins::*side)() const) {
     const Array totals(device, sizeof(StepTotals) / sizeof(double), YOKE_F64);
     const StepTotals values{0, 0, 0, 0.37, update};
@@ -193,7 +207,7 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
            step,
            {master(p),
             master(m),
-            master(v),
+            kind == YOKE_LION ? nullptr : master(v),
             static_cast<const Gradient*>((g.*side)().data),
             dtypes.copy != 0 ? static_cast<Copy*>((copy.*side)().data) : nullptr},
            static_cast<const StepTotals*>(totals.span().data));
@@ -203,17 +217,18 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
     run(*device_, device_->kernels().*member, &Twins::on_cuda);
   };
   if (dtypes.master == YOKE_F64) {
-    run_both(&Kernels::adamw_fp64);
+    run_both(&Kernels::update_fp64);
   } else if (dtypes.gradient == YOKE_F16) {
-    run_both(&Kernels::adamw_fp16);
+    run_both(&Kernels::update_fp16);
   } else if (dtypes.copy == YOKE_F16) {
-    run_both(&Kernels::adamw_fp32_to_fp16);
+    run_both(&Kernels::update_fp32_to_fp16);
   } else if (dtypes.gradient == YOKE_F32) {
-    run_both(&Kernels::adamw_fp32);
+    run_both(&Kernels::update_fp32);
   } else {
-    run_both(&Kernels::adamw_bf16);
+    run_both(&Kernels::update_bf16);
   }
-  const std::string what = named("AdamW", dtypes.gradient, dtypes.master, count);
+  const std::string what =
+      named("update", dtypes.gradient, dtypes.master, count) + " with kind " + std::to_string(kind);
   for (const Twins* twins : {&p, &m, &v}) expect_close(*twins, what);
   // Each copy contains the rounded parameters of its own device, so it is compared with those.
   if (dtypes.copy != 0 && update != 0) {
@@ -223,7 +238,7 @@ void DeviceKernels::compare_adamw(int64_t count, const Moments& dtypes, int64_t 
   expect_equal(copy, what + ": the copy");
 }
 
-TEST_F(DeviceKernels, AdamWEqualsTheCpus) {
+TEST_F(DeviceKernels, UpdatesEqualTheCpus) {
   constexpr Moments kAll[] = {{YOKE_F32, YOKE_F32, 0},
                               {YOKE_F32, YOKE_F32, YOKE_BF16},
                               {YOKE_F32, YOKE_BF16, 0},
@@ -231,11 +246,15 @@ TEST_F(DeviceKernels, AdamWEqualsTheCpus) {
                               {YOKE_F32, YOKE_F32, YOKE_F16},
                               {YOKE_F32, YOKE_F16, YOKE_F16},
                               {YOKE_F64, YOKE_F64, 0}};
-  for (const Moments& dtypes : kAll) {
-    for (const int64_t count : kSizes) {
-      for (int i = 0; i < 3; ++i) compare_adamw(count, dtypes, 1);
+  for (const int32_t kind : {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAM_UNCORRECTED, YOKE_LION}) {
+    for (const Moments& dtypes : kAll) {
+      for (const int64_t count : kSizes) {
+        // A direction near 0 may have another sign on the other device; few elements have none.
+        if (kind == YOKE_LION && count > 5000) continue;
+        for (int i = 0; i < 3; ++i) compare_update(kind, count, dtypes, 1);
+      }
+      compare_update(kind, 1000, dtypes, 0);
     }
-    compare_adamw(1000, dtypes, 0);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "yoke/backend.hpp"
 #include "yoke/half.h"
+#include "yoke/optimizer.h"
 
 namespace yoke::deepspeed_stub {
 namespace {
@@ -77,51 +78,118 @@ std::vector<T> values(unsigned seed, double scale = 1, double shift = 0) {
   return list;
 }
 
+constexpr int32_t kAdams[] = {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_ADAM_UNCORRECTED};
+
+// Returns the constants of step 5 with weight decay.
+YokeUpdate step_of(int32_t kind) {
+  YokeOptimizer o{};
+  o.kind = kind;
+  o.beta1 = 0.9;
+  o.beta2 = 0.95;
+  o.eps = 1e-8;
+  o.weight_decay = 0.1;
+  return yoke_update_step(&o, 5, 3e-3, 1);
+}
+
+// The arrays of an update, and a copy of those that it changes.
+template <class Master, class Gradient, class Copy>
+struct UpdateCase {
+  std::vector<Master> p = values<Master>(1), m = values<Master>(2, 1e-2);
+  std::vector<Master> v = values<Master>(3, 1e-4, 1e-3), p0, m0, v0;
+  std::vector<Gradient> g = values<Gradient>(4, 0.1);
+  std::vector<Copy> copy = std::vector<Copy>(kCount, Copy{0xffff});
+
+  // Calls the kernel twice: first with totals that allow no update, which must change nothing.
+  void run(UpdateKernel<Master, Gradient, Copy> kernel, int32_t kind, bool with_copy) {
+    for (Master& x : v) x = std::fabs(x);
+    p0 = p, m0 = m, v0 = v;
+    const UpdateArrays<Master, Gradient, Copy> arrays{p.data(),
+                                                      m.data(),
+                                                      kind == YOKE_LION ? nullptr : v.data(),
+                                                      g.data(),
+                                                      with_copy ? copy.data() : nullptr};
+    StepTotals totals{0, 0, 0, 0.37, 0};
+    kernel(nullptr, kCount, step_of(kind), arrays, &totals);
+    ASSERT_EQ(p, p0);
+    ASSERT_EQ(m, m0);
+    ASSERT_EQ(copy[0].bits, 0xffff);
+    totals.update = 1;
+    kernel(nullptr, kCount, step_of(kind), arrays, &totals);
+    for (int64_t i = 0; with_copy && i < kCount; ++i)
+      ASSERT_EQ(copy[i].bits, rounded<Copy>(static_cast<float>(p[i])).bits) << i;
+  }
+};
+
 class KernelSet : public ::testing::TestWithParam<int> {
  protected:
   const Kernels& set() const { return *all_kernels().set[GetParam()]; }
 
   template <class Master, class Gradient, class Copy>
-  void compare_adamw(AdamWKernel<Master, Gradient, Copy> kernel, bool with_copy, double bound) {
-    const AdamWStep step{3e-3, 0.9, 0.95, 1e-8, 0.1, 5};
-    StepTotals totals{0, 0, 0, 0.37, 0};
-    auto p = values<Master>(1), m = values<Master>(2, 1e-2), v = values<Master>(3, 1e-4, 1e-3);
-    for (Master& x : v) x = std::fabs(x);
-    const auto g = values<Gradient>(4, 0.1);
-    const auto p0 = p, m0 = m, v0 = v;
-    std::vector<Copy> copy(kCount, Copy{0xffff});
-    const AdamWArrays<Master, Gradient, Copy> arrays{
-        p.data(), m.data(), v.data(), g.data(), with_copy ? copy.data() : nullptr};
-    kernel(nullptr, kCount, step, arrays, &totals);
-    ASSERT_EQ(p, p0);  // unchanged, because totals.update is 0
-    ASSERT_EQ(copy[0].bits, 0xffff);
-    totals.update = 1;
-    kernel(nullptr, kCount, step, arrays, &totals);
-    for (int64_t i = 0; i < kCount; ++i) {
-      const double grad = 0.37 * widen(g[i]);
-      const double m1 = 0.9 * m0[i] + 0.1 * grad, v1 = 0.95 * v0[i] + 0.05 * grad * grad;
-      const double m_hat = m1 / (1 - std::pow(0.9, 5)), v_hat = v1 / (1 - std::pow(0.95, 5));
-      const double p1 = p0[i] - 3e-3 * 0.1 * p0[i] - 3e-3 * m_hat / (std::sqrt(v_hat) + 1e-8);
-      ASSERT_NEAR(m[i], m1, bound * (std::fabs(m1) + 1e-2)) << i;
-      ASSERT_NEAR(v[i], v1, bound * v1) << i;
-      ASSERT_NEAR(p[i], p1, bound * (std::fabs(p1) + 1e-2)) << i;
-      if (with_copy) {
-        ASSERT_EQ(copy[i].bits, rounded<Copy>(static_cast<float>(p[i])).bits) << i;
+  void compare_adams(UpdateKernel<Master, Gradient, Copy> kernel, bool with_copy, double bound) {
+    for (const int32_t kind : kAdams) {
+      SCOPED_TRACE(kind);
+      const bool in_gradient = kind == YOKE_ADAM || kind == YOKE_ADAM_UNCORRECTED;
+      const bool corrects = kind == YOKE_ADAMW || kind == YOKE_ADAM;
+      UpdateCase<Master, Gradient, Copy> c;
+      c.run(kernel, kind, with_copy);
+      for (int64_t i = 0; i < kCount; ++i) {
+        const double p0 = c.p0[i], decay = 0.1 * p0;
+        const double grad = 0.37 * widen(c.g[i]) + (in_gradient ? decay : 0);
+        const double m1 = 0.9 * c.m0[i] + 0.1 * grad, v1 = 0.95 * c.v0[i] + 0.05 * grad * grad;
+        const double m_hat = corrects ? m1 / (1 - std::pow(0.9, 5)) : m1;
+        const double v_hat = corrects ? v1 / (1 - std::pow(0.95, 5)) : v1;
+        const double kept = in_gradient ? p0 : p0 - 3e-3 * decay;
+        const double p1 = kept - 3e-3 * m_hat / (std::sqrt(v_hat) + 1e-8);
+        ASSERT_NEAR(c.m[i], m1, bound * (std::fabs(m1) + 1e-2)) << i;
+        ASSERT_NEAR(c.v[i], v1, bound * v1) << i;
+        ASSERT_NEAR(c.p[i], p1, bound * (std::fabs(p1) + 1e-2)) << i;
       }
     }
   }
+
+  template <class Master, class Gradient, class Copy>
+  void compare_lion(UpdateKernel<Master, Gradient, Copy> kernel, bool with_copy, double bound) {
+    UpdateCase<Master, Gradient, Copy> c;
+    c.run(kernel, YOKE_LION, with_copy);
+    ASSERT_EQ(c.v, c.v0);
+    for (int64_t i = 0; i < kCount; ++i) {
+      const double grad = 0.37 * widen(c.g[i]), direction = 0.9 * c.m0[i] + 0.1 * grad;
+      const double m1 = 0.95 * c.m0[i] + 0.05 * grad;
+      const double p1 = c.p0[i] - 3e-3 * 0.1 * c.p0[i] - std::copysign(3e-3, direction);
+      ASSERT_NEAR(c.m[i], m1, bound * (std::fabs(m1) + 1e-2)) << i;
+      ASSERT_NEAR(c.p[i], p1, bound * (std::fabs(p1) + 1e-2)) << i;
+    }
+  }
+
+  // Compares all optimizers.
+  template <class Master, class Gradient, class Copy>
+  void compare(UpdateKernel<Master, Gradient, Copy> kernel, bool with_copy, double bound) {
+    compare_adams(kernel, with_copy, bound);
+    compare_lion(kernel, with_copy, bound);
+  }
 };
 
-TEST_P(KernelSet, AdamW) {
-  compare_adamw(set().adamw_fp32, false, kFp32);
-  compare_adamw(set().adamw_fp64, false, kFp64);
+TEST_P(KernelSet, Update) {
+  compare(set().update_fp32, false, kFp32);
+  compare(set().update_fp64, false, kFp64);
 }
 
-TEST_P(KernelSet, AdamWWritesTheRoundedWeights) {
-  compare_adamw(set().adamw_fp32, true, kFp32);
-  compare_adamw(set().adamw_bf16, true, kFp32);
-  compare_adamw(set().adamw_fp16, true, kFp32);
-  compare_adamw(set().adamw_fp32_to_fp16, true, kFp32);
+TEST_P(KernelSet, AnUpdateWritesTheRoundedWeights) {
+  compare(set().update_fp32, true, kFp32);
+  compare(set().update_bf16, true, kFp32);
+  compare(set().update_fp16, true, kFp32);
+  compare(set().update_fp32_to_fp16, true, kFp32);
+}
+
+TEST_P(KernelSet, LionLeavesAnElementWithoutADirection) {
+  std::vector<double> p(kCount, 0.5), m(kCount, 0.0), g(kCount, -0.0);
+  const StepTotals totals{0, 0, 0, 1, 1};
+  YokeUpdate step = step_of(YOKE_LION);
+  step.lion.keep = 1;
+  set().update_fp64(
+      nullptr, kCount, step, {p.data(), m.data(), nullptr, g.data(), nullptr}, &totals);
+  EXPECT_EQ(p, std::vector<double>(kCount, 0.5));
+  EXPECT_EQ(m, std::vector<double>(kCount, 0.0));
 }
 
 TEST_P(KernelSet, SquaredNormIsSummedInFp64) {

@@ -137,7 +137,7 @@ TEST(DsConfig, ReportsEveryProblemAtOnce) {
           HasSubstr("fp16.enabled and bf16.enabled = true; allowed: one of them"),
           AllOf(HasSubstr("bf16.enabled = true"), HasSubstr("precision.param = \"fp32\"")),
           AllOf(HasSubstr("scheduler.type = \"WarmUpLR\""), HasSubstr("did you mean 'WarmupLR'?")),
-          HasSubstr("optimizer.type = \"OneBitAdam\"; allowed: \"AdamW\", \"Adam\""),
+          HasSubstr("optimizer.type = \"OneBitAdam\"; allowed: \"AdamW\", \"Adam\", \"Lion\""),
           AllOf(HasSubstr("gradient_clipping = 0.5"), HasSubstr("train.clip = 1.0")),
           HasSubstr("zero_optimization.stage = 4; allowed: 0, 1, 2, 3"),
           HasSubstr("reduce_bucket_size = 0; allowed: 1 or more"),
@@ -233,12 +233,6 @@ TEST(DsConfig, MayRepeatTheValuesOfTheRun) {
               UnorderedElementsAre(
                   AllOf(HasSubstr("lr = 0.1"), HasSubstr("the run has train.lr = 0.003")),
                   AllOf(HasSubstr("betas = [0.9,0.999]"), HasSubstr("train.betas = [0.9,0.95]"))));
-}
-
-TEST(DsConfig, SupportsOnlyAdamW) {
-  PlanRequest run;
-  run.plan.optimizer.kind = YOKE_SGD;
-  EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("train.optimizer = sgd; allowed: adamw")));
 }
 
 TEST(DsConfig, AnInlineKeyIsTheSameKey) {

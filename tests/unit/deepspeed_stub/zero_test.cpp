@@ -54,6 +54,17 @@ TEST_P(Zero, UntiedWithoutClippingOrDecay) {
   expect_parity(j);
 }
 
+TEST_P(Zero, WithEveryOptimizer) {
+  for (const int32_t kind : {YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_ADAM_UNCORRECTED, YOKE_LION}) {
+    SCOPED_TRACE(kind);
+    Job j = job();
+    j.run.kind = kind;
+    j.run.weight_decay = 0.01;  // in Adam's gradient, more of it leaves little to learn
+    expect_parity(j);
+    if (kind == YOKE_LION) expect_parity(j.on_cuda());
+  }
+}
+
 TEST_P(Zero, InFp32) {
   Job j = job();
   j.run.dtype = YOKE_F32;
@@ -132,6 +143,16 @@ TEST(ZeroBytes, EachStageSlicesItsPartOfTheState) {
     EXPECT_EQ(w3.grad_bytes, 8 * slices);
     EXPECT_EQ(w3.optimizer_bytes, 16 * slices);
   }
+}
+
+TEST(ZeroBytes, LionHasOneMoment) {
+  Job job = Job{}.on(2).at_stage(1);
+  const int64_t two = train(job).wrapped.optimizer_bytes;
+  job.run.kind = YOKE_LION;
+  const Outcome lion = train(job);
+  EXPECT_EQ(2 * lion.wrapped.optimizer_bytes, two);
+  EXPECT_EQ(lion.state.count("embed.weight/exp_avg"), 1u);
+  EXPECT_EQ(lion.state.count("embed.weight/exp_avg_sq"), 0u);
 }
 
 TEST(ZeroBytes, PersistentParametersAreKeptInAdditionToTheSlices) {

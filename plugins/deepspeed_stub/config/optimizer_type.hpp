@@ -1,0 +1,33 @@
+// The optimizer that a ds_config chooses: its type, and the parameters that choose a variant.
+//
+//   optimizer.type   params                   train.optimizer   train.bias_correction
+//   AdamW            -                        adamw             bias_correction
+//   Adam             adam_w_mode: true        adamw             bias_correction
+//   Adam             adam_w_mode: false       adam              bias_correction
+//   Lion             -                        lion              -
+//
+// A parameter that the file leaves out has DeepSpeed's default, which is true for both. Without a
+// type the file agrees with every optimizer of this backend, unless it gives a parameter.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "plugins/deepspeed_stub/config/ds_config.hpp"
+
+namespace yoke::deepspeed_stub {
+
+// The values of a run file that a ds_config means; unset = it leaves them to the run.
+struct OptimizerType {
+  std::optional<std::string> optimizer;  // train.optimizer
+  std::optional<bool> corrects;          // train.bias_correction
+};
+
+// Returns what the ds_config means; nothing for a type that is not in the table.
+OptimizerType optimizer_type(const DsConfig& config);
+
+// Refuses an optimizer that this backend does not have, a ds_config that means another one than
+// that of the run, and parameters that DeepSpeed's class does not have.
+void check_optimizer(const DsConfig& config, const YokeOptimizer& run, PlanMessages& messages);
+
+}  // namespace yoke::deepspeed_stub
