@@ -9,6 +9,7 @@
 
 #include "plugins/ptd/schedule/checked_lists.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
+#include "yoke/optimizer.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke::ptd {
@@ -121,8 +122,8 @@ KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan) {
       if (users[p] > 1 && rank.model.params[p].trainable) seconds += rank.model.params[p].numel;
     }
   }
-  const YokeOptimizer& optimizer = *plan.optimizer;
-  const int moments = optimizer.kind == YOKE_ADAMW ? 2 : optimizer.momentum != 0 ? 1 : 0;
+  const char* kinds[2];
+  const int moments = yoke_moments(plan.optimizer, kinds);
   const bool copies = master != compute && shards == 1;
   return {.params = (trained + frozen) * (master + (copies ? compute : 0)) + fp8,
           .grads = (trained + seconds) * item_size(plan.reduce_dtype),

@@ -15,6 +15,8 @@
 #include "plugins/ptd/fp8_gather.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/pipeline_plan.hpp"
+#include "yoke/optimizer.h"
+#include "yoke/optimizer_name.hpp"
 #include "yoke/plan.hpp"
 #include "yoke/tensor.hpp"
 
@@ -171,10 +173,11 @@ void check_precision(YokePlan& plan, PlanReport& report) {
 }
 
 void check_optimizer(const YokeOptimizer& optimizer, PlanReport& report) {
-  if (optimizer.kind == YOKE_ADAMW || optimizer.kind == YOKE_SGD) return;
+  if (yoke_is_adam(optimizer.kind) || yoke_is_lion(optimizer.kind) || optimizer.kind == YOKE_SGD)
+    return;
   report.refuse("train.optimizer",
-                concat(optimizer.kind),
-                "adamw, sgd",
+                optimizer_name(optimizer.kind),
+                "adamw, adam, lion, sgd",
                 "other optimizers are not built yet");
 }
 

@@ -1,11 +1,14 @@
-// Runs AdamW with LibTorch's fused kernel, which reads and writes every element of parameters,
-// gradients and moments once; the same formula from single operators would pass over memory several
-// times.
+// Runs AdamW and Adam with LibTorch's fused kernels, which read and write every element of
+// parameters, gradients and moments once; the same formula from single operators would pass over
+// memory several times.
 //
 // One call of the kernel takes lists of tensors, a single weight decay and a single element type.
 // Therefore the constructor cuts the flat tensors into views and groups them by weight decay.
 // Gradients whose type differs from that of the master copies are cast one part at a time, which
 // needs a small buffer instead of a second copy of all gradients.
+//
+// The kernels always correct the moments, by 1 - beta^step. For a kind without correction they get
+// a step so late that this factor is 1.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -15,22 +18,28 @@
 namespace yoke::ptd {
 namespace {
 
-// The number of elements that are cast at a time. They fit into a CPU's cache, or use only a small
-// part of a device's memory.
-constexpr int64_t kCastOnCpu = 1 << 20, kCastOnDevice = 1 << 26;
+// A step at which 1 - beta^step is exactly 1. The largest beta below 1 is 1 - 2^-53 in fp64, the
+// arithmetic of the kernel of the CPU, and its power is e^-512. In fp32, in which a device computes
+// for fp32 parameters, the largest is 1 - 2^-24, and its power is 0.
+constexpr double kLateStep = 0x1p62;
+
+bool corrects(int32_t kind) {
+  return kind == YOKE_ADAMW || kind == YOKE_ADAM;
+}
 
 class AdamW final : public Optimizer {
  public:
   AdamW(const YokeOptimizer& config, const ShardState& state)
       : Optimizer(state),
         config_(config),
+        adds_decay_(config.kind == YOKE_ADAM || config.kind == YOKE_ADAM_UNCORRECTED),
+        step_(corrects(config.kind) ? fp32_step_ : at::full_like(fp32_step_, kLateStep)),
         grads_(state.grads),
         casts_(state.grads.scalar_type() != state.params.scalar_type()) {
     moments_ = {{"exp_avg", at::zeros_like(state.params)},
                 {"exp_avg_sq", at::zeros_like(state.params)}};
-    const int64_t most = state.params.is_cpu() ? kCastOnCpu : kCastOnDevice;
     for (const FlatSpan& span : state.spans) {
-      const int64_t size = casts_ ? most : span.count;
+      const int64_t size = casts_ ? elements_at_a_time(state.params) : span.count;
       for (int64_t done = 0; done < span.count; done += size)
         add(state, span, span.begin + done, std::min(size, span.count - done));
     }
@@ -62,7 +71,7 @@ class AdamW final : public Optimizer {
     call->grads.push_back(state.grads.narrow(0, begin, count));
     call->exp_avgs.push_back(moments_[0].values.narrow(0, begin, count));
     call->exp_avg_sqs.push_back(moments_[1].values.narrow(0, begin, count));
-    call->steps.push_back(fp32_step_);
+    call->steps.push_back(step_);
   }
 
   // lr: a number, or a scalar tensor on the device. If clip.skip is undefined, nothing is skipped.
@@ -78,14 +87,16 @@ class AdamW final : public Optimizer {
       divisor.reset();
     }
     if (divisor) divisor = divisor->to(at::kFloat);
+    const auto run = [&](const auto&... arguments) {
+      adds_decay_ ? at::_fused_adam_(arguments...) : at::_fused_adamw_(arguments...);
+    };
     for (const Call& call : calls_) {
-      at::_fused_adamw_(
-          call.params,
+      run(call.params,
           casts_ ? std::vector<at::Tensor>{call.grads[0].to(call.params[0].scalar_type())}
                  : call.grads,
           call.exp_avgs,
           call.exp_avg_sqs,
-          {},
+          at::TensorList(),
           call.steps,
           lr,
           config_.beta1,
@@ -100,6 +111,8 @@ class AdamW final : public Optimizer {
   }
 
   const YokeOptimizer config_;
+  const bool adds_decay_;  // whether weight decay is added to the gradient
+  const at::Tensor step_;  // the step that corrects the moments
   at::Tensor grads_;
   const bool casts_;
   std::vector<Call> calls_;

@@ -4,6 +4,9 @@
 
 #include <string>
 
+#include "yoke/optimizer.h"
+#include "yoke/optimizer_name.hpp"
+
 namespace yoke::ptd {
 
 Optimizer::Optimizer(const ShardState& state)
@@ -18,16 +21,16 @@ void Optimizer::begin_step(int64_t step, double lr) {
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const YokeOptimizer& config, const ShardState& state) {
-  switch (config.kind) {
-    case YOKE_ADAMW:
-      return make_adamw(config, state);
-    case YOKE_SGD:
-      return make_sgd(config, state);
-    default:
-      throw Error(YOKE_INVALID_ARGUMENT,
-                  "ptd has no optimizer of kind " + std::to_string(config.kind) +
-                      "; it has YOKE_SGD (1) and YOKE_ADAMW (2)");
-  }
+  if (yoke_is_adam(config.kind)) return make_adamw(config, state);
+  if (yoke_is_lion(config.kind)) return make_lion(config, state);
+  if (config.kind == YOKE_SGD) return make_sgd(config, state);
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "ptd does not have the optimizer " + optimizer_name(config.kind) +
+                  "; it has adamw, adam, lion and sgd");
+}
+
+int64_t elements_at_a_time(const at::Tensor& params) {
+  return params.is_cpu() ? 1 << 20 : 1 << 26;
 }
 
 }  // namespace yoke::ptd

@@ -1,6 +1,6 @@
-// Optimizers that update the flat shards. AdamW uses one fused kernel, which also clips where its
-// precision allows; SGD uses single operators. The formulas are those of YokeOptimizer in the
-// contract.
+// Optimizers that update the flat shards. AdamW and Adam use one fused kernel, which also clips
+// where its precision allows; Lion and SGD use single operators. The formulas are those of
+// YokeOptimizer in the contract.
 //
 //   optimizer.begin_step(n, lr);        // step number and learning rate
 //   optimizer.update(scale);            // or update_with(clip), on a device
@@ -67,8 +67,13 @@ class Optimizer {
 // for an unknown kind.
 std::unique_ptr<Optimizer> make_optimizer(const YokeOptimizer& config, const ShardState& state);
 
-// The two kinds, each in its own file.
+// The optimizers, each in its own file. make_adamw is for all kinds that are variants of AdamW.
 std::unique_ptr<Optimizer> make_adamw(const YokeOptimizer& config, const ShardState& state);
+std::unique_ptr<Optimizer> make_lion(const YokeOptimizer& config, const ShardState& state);
 std::unique_ptr<Optimizer> make_sgd(const YokeOptimizer& config, const ShardState& state);
+
+// Returns the number of elements of which an update may have copies at a time: so many fit into a
+// CPU's cache, or use only a small part of a device's memory. params: decides which.
+int64_t elements_at_a_time(const at::Tensor& params);
 
 }  // namespace yoke::ptd

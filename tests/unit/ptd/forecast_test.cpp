@@ -101,6 +101,10 @@ TEST(Forecast, KnowsOptimizersAndOptions) {
     job.momentum = momentum;
     expect_as_wrapped(job);
   }
+  for (const int32_t kind : {YOKE_ADAM, YOKE_LION}) {
+    job.optimizer = kind;
+    expect_as_wrapped(job);
+  }
   job.options["activation_checkpoint"] = "full";
   expect_as_wrapped(job);
   job.options["pp_schedule"] = "zb_h1";

@@ -83,8 +83,13 @@ void update_seen(Fixture& f, int step, double scale) {
   f.optimizer->commit();
 }
 
-void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false) {
-  Fixture f(YOKE_ADAMW, 0, dtypes);
+constexpr int32_t kAdams[] = {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_ADAM_UNCORRECTED};
+
+void check_adam(int32_t kind, Dtypes dtypes, double scale, double bound, bool unseen = false) {
+  SCOPED_TRACE(kind);
+  const bool in_gradient = kind == YOKE_ADAM || kind == YOKE_ADAM_UNCORRECTED;
+  const bool corrects = kind == YOKE_ADAMW || kind == YOKE_ADAM;
+  Fixture f(kind, 0, dtypes);
   Plain plain(f.state);
   const at::Tensor mask = decay_mask(f.state);
   for (int step = 1; step <= 5; ++step) {
@@ -93,11 +98,16 @@ void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false)
       update_unseen(f, step, scale);
     else
       update_seen(f, step, scale);
-    const at::Tensor g = gradient(f.state, step) * scale;
-    plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
+    at::Tensor g = gradient(f.state, step) * scale;
+    if (in_gradient) {
+      g = g + 0.1 * plain.p * mask;
+    } else {
+      plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask;
+    }
     plain.m = 0.9 * plain.m + 0.1 * g;
     plain.v = 0.95 * plain.v + 0.05 * g * g;
-    const double c1 = 1 - std::pow(0.9, step), c2 = 1 - std::pow(0.95, step);
+    const double c1 = corrects ? 1 - std::pow(0.9, step) : 1;
+    const double c2 = corrects ? 1 - std::pow(0.95, step) : 1;
     plain.p = plain.p - 1e-2 / c1 * plain.m / (at::sqrt(plain.v) / std::sqrt(c2) + 1e-8);
   }
   expect_same(f.state.params, plain.p, bound);
@@ -107,28 +117,67 @@ void check_adamw(Dtypes dtypes, double scale, double bound, bool unseen = false)
 }
 
 TEST(AdamW, IsTheContractsFormulaInFp64) {
-  check_adamw(kFp64, 1, 1e-14);
-  check_adamw(kFp64, 0.3, 1e-14);
+  for (const int32_t kind : kAdams) {
+    check_adam(kind, kFp64, 1, 1e-14);
+    check_adam(kind, kFp64, 0.3, 1e-14);
+  }
 }
 
 TEST(AdamW, IsTheContractsFormulaInFp32) {
-  check_adamw(kFp32, 1, 2e-6);
-  check_adamw(kFp32, 0.3, 2e-6);
+  for (const int32_t kind : kAdams) {
+    check_adam(kind, kFp32, 1, 2e-6);
+    check_adam(kind, kFp32, 0.3, 2e-6);
+  }
 }
 
 TEST(AdamW, TakesGradientsOfAnotherTypeThanTheMasterCopies) {
   for (const Dtypes& dtypes : {kBf16, kWideReduce}) {
-    check_adamw(dtypes, 1, 2e-6);
-    check_adamw(dtypes, 0.3, 2e-6);
+    check_adam(YOKE_ADAMW, dtypes, 1, 2e-6);
+    check_adam(YOKE_ADAMW, dtypes, 0.3, 2e-6);
+    check_adam(YOKE_ADAM_UNCORRECTED, dtypes, 0.3, 2e-6);
   }
 }
 
 TEST(AdamW, IsTheSameWithItsNumbersInTensors) {
   // update_with() reads the learning rate from an fp32 tensor, so the bounds are wider.
   for (const Dtypes& dtypes : {kFp64, kFp32, kBf16, kWideReduce}) {
-    check_adamw(dtypes, 1, 2e-6, true);
-    check_adamw(dtypes, 0.3, 2e-6, true);
+    check_adam(YOKE_ADAMW, dtypes, 1, 2e-6, true);
+    check_adam(YOKE_ADAMW, dtypes, 0.3, 2e-6, true);
   }
+  for (const Dtypes& dtypes : {kFp64, kBf16})
+    check_adam(YOKE_ADAM_UNCORRECTED, dtypes, 0.3, 2e-6, true);
+}
+
+// Where the direction is close to 0, its sign depends on rounding, so these few elements are left
+// out.
+void check_lion(Dtypes dtypes, double scale, double bound, bool unseen = false) {
+  Fixture f(YOKE_LION, 0, dtypes);
+  Plain plain(f.state);
+  const at::Tensor mask = decay_mask(f.state);
+  at::Tensor sure = at::ones_like(plain.p, at::kBool);
+  for (int step = 1; step <= 5; ++step) {
+    f.state.grads.copy_(gradient(f.state, step));
+    if (unseen)
+      update_unseen(f, step, scale);
+    else
+      update_seen(f, step, scale);
+    const at::Tensor g = gradient(f.state, step) * scale;
+    const at::Tensor direction = 0.9 * plain.m + 0.1 * g;
+    sure = sure & (direction.abs() > 1e-5);
+    plain.p = plain.p - 1e-2 * 0.1 * plain.p * mask - 1e-2 * at::sign(direction);
+    plain.m = 0.95 * plain.m + 0.05 * g;
+  }
+  EXPECT_GT(sure.to(at::kDouble).mean().item<double>(), 0.99);
+  expect_same(f.state.params * sure, plain.p * sure, bound);
+  expect_same(f.optimizer->moments()[0].values, plain.m, bound);
+  EXPECT_EQ(f.optimizer->moments().size(), 1u);
+  EXPECT_EQ(f.optimizer->last_step(), 5);
+}
+
+TEST(Lion, IsTheContractsFormula) {
+  for (const double scale : {1.0, 0.3}) check_lion(kFp64, scale, 1e-14);
+  for (const Dtypes& dtypes : {kFp32, kBf16, kWideReduce}) check_lion(dtypes, 0.3, 2e-6);
+  for (const Dtypes& dtypes : {kFp64, kBf16}) check_lion(dtypes, 0.3, 2e-6, true);
 }
 
 void check_sgd(Dtypes dtypes, double momentum, double bound, bool unseen = false) {
@@ -158,7 +207,7 @@ TEST(Sgd, IsTheContractsFormula) {
 }
 
 TEST(Optimizer, ANormThatIsNotFiniteUpdatesNothingWithoutALook) {
-  for (const int32_t kind : {YOKE_ADAMW, YOKE_SGD}) {
+  for (const int32_t kind : {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAM_UNCORRECTED, YOKE_LION, YOKE_SGD}) {
     Fixture f(kind, 0.9, kFp32);
     for (int step = 1; step <= 2; ++step) {
       f.state.grads.copy_(gradient(f.state, step));
@@ -216,11 +265,13 @@ TEST(Optimizer, OnlyACommittedStepCounts) {
 }
 
 TEST(Optimizer, PaddingStaysZero) {
-  Fixture f(YOKE_ADAMW, 0, kFp32);
-  f.state.params.zero_();
-  f.state.grads.zero_();
-  update_seen(f, 1, 0.5);
-  EXPECT_EQ(f.state.params.abs().max().item<float>(), 0);
+  for (const int32_t kind : {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_LION, YOKE_SGD}) {
+    Fixture f(kind, 0, kFp32);
+    f.state.params.zero_();
+    f.state.grads.zero_();
+    update_seen(f, 1, 0.5);
+    EXPECT_EQ(f.state.params.abs().max().item<float>(), 0) << kind;
+  }
 }
 
 TEST(Optimizer, AnUnknownKindIsRefused) {

@@ -47,6 +47,30 @@ TEST_P(Parity, AdamW) {
   expect_parity(job());
 }
 
+TEST_P(Parity, VariantsOfAdamW) {
+  for (const int32_t kind : {YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_ADAM_UNCORRECTED}) {
+    SCOPED_TRACE(kind);
+    Job j = job();
+    j.optimizer = kind;
+    // The decay in Adam's gradient is not clipped, so a small bound leaves little to learn.
+    j.clip = 0.5;
+    expect_parity(j);
+  }
+}
+
+// With a stream the update reads the learning rate as an fp32 number, which represents this one
+// exactly.
+TEST_P(Parity, Lion) {
+  for (const bool stream : {false, true}) {
+    SCOPED_TRACE(stream);
+    Job j = job();
+    j.optimizer = YOKE_LION;
+    j.stream = stream;
+    j.lr = 0.00390625;
+    expect_parity(j);
+  }
+}
+
 TEST_P(Parity, SgdWithMomentum) {
   Job j = job();
   j.optimizer = YOKE_SGD;

@@ -214,17 +214,24 @@ Outcome train_plain(const Job& job) {
     at::NoGradGuard no_grad;
     for (auto& [name, p] : params) {
       if (!p.requires_grad()) continue;
-      const at::Tensor g = p.grad() * scale;
+      const bool adds_decay = job.optimizer == YOKE_ADAM || job.optimizer == YOKE_ADAM_UNCORRECTED;
+      const bool corrects = job.optimizer == YOKE_ADAMW || job.optimizer == YOKE_ADAM;
+      const at::Tensor decay = p.dim() >= 2 ? p * 0.1 : at::zeros_like(p);
+      const at::Tensor g = adds_decay ? p.grad() * scale + decay : p.grad() * scale;
       at::Tensor& m = first.try_emplace(name, at::zeros_like(p)).first->second;
       at::Tensor& v = second.try_emplace(name, at::zeros_like(p)).first->second;
-      if (p.dim() >= 2) p.sub_(p * (job.lr * 0.1));
+      if (!adds_decay) p.sub_(job.lr * decay);
       if (job.optimizer == YOKE_SGD) {
         m.copy_(job.momentum * m + g);
         p.sub_(job.lr * m);
+      } else if (job.optimizer == YOKE_LION) {
+        p.sub_(job.lr * at::sign(0.9 * m + 0.1 * g));
+        m.copy_(0.95 * m + 0.05 * g);
       } else {
         m.copy_(0.9 * m + 0.1 * g);
         v.copy_(0.95 * v + 0.05 * g * g);
-        const double c1 = 1 - std::pow(0.9, step), c2 = 1 - std::pow(0.95, step);
+        const double c1 = corrects ? 1 - std::pow(0.9, step) : 1;
+        const double c2 = corrects ? 1 - std::pow(0.95, step) : 1;
         p.sub_(job.lr / c1 * m / (at::sqrt(v) / std::sqrt(c2) + 1e-8));
       }
       p.mutable_grad().reset();
