@@ -12,6 +12,8 @@
 #include "plugins/accelerate_compat/fp16.hpp"
 #include "plugins/accelerate_compat/fp8.hpp"
 #include "plugins/accelerate_compat/inner.hpp"
+#include "yoke/optimizer.h"
+#include "yoke/optimizer_name.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
@@ -91,11 +93,11 @@ void check_ddp(YokePlan& plan, PlanMessages& messages) {
                         "fp64, fp32, bf16, fp16",
                         "no other dtype is supported"});
   }
-  if (plan.optimizer->kind != YOKE_ADAMW && plan.optimizer->kind != YOKE_SGD) {
+  if (!yoke_is_adam(plan.optimizer->kind) && plan.optimizer->kind != YOKE_SGD) {
     messages.push_back({"train.optimizer",
-                        std::to_string(plan.optimizer->kind),
-                        "adamw, sgd",
-                        "no other optimizer is supported"});
+                        optimizer_name(plan.optimizer->kind),
+                        "adamw, adam, sgd",
+                        "DDP has no other optimizer; ptd, which FSDP uses, does"});
   }
   if (plan.reduce_dtype == 0) plan.reduce_dtype = plan.param_dtype;
   if (plan.reduce_dtype != plan.param_dtype) {

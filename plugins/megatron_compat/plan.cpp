@@ -8,6 +8,7 @@
 #include <string>
 
 #include "plugins/megatron_compat/config/run_lines.hpp"
+#include "yoke/optimizer_name.hpp"
 #include "yoke/plan.h"
 #include "yoke/plan.hpp"
 #include "yoke/text.hpp"
@@ -105,10 +106,11 @@ void resolve_precision(const Config& config, YokePlan& plan, PlanMessages& messa
 
 void check_optimizer(const YokePlan& plan, PlanMessages& messages) {
   if (plan.optimizer->kind == YOKE_ADAMW || plan.optimizer->kind == YOKE_SGD) return;
-  messages.push_back({"train.optimizer",
-                      concat(plan.optimizer->kind),
-                      "adamw, sgd",
-                      "no other optimizer is supported"});
+  messages.push_back(
+      {"train.optimizer",
+       optimizer_name(plan.optimizer->kind),
+       "adamw, sgd",
+       "Megatron decouples the decay of its Adam and corrects its moments; use adamw"});
 }
 
 // ---- The lines of a run file that replace the command line ----

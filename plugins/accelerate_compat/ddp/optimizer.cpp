@@ -4,8 +4,15 @@
 
 #include <algorithm>
 
+#include "yoke/optimizer.h"
+#include "yoke/optimizer_name.hpp"
+
 namespace yoke::accelerate_compat {
 namespace {
+
+// LibTorch's kernels always correct the moments, by 1 - beta^step. At this step the factor is 1 for
+// every beta below 1, in fp32 and in fp64.
+constexpr double kLateStep = 0x1p62;
 
 // Returns the tensors with the given indices.
 std::vector<at::Tensor> pick(const std::vector<at::Tensor>& all, const std::vector<size_t>& which) {
@@ -21,15 +28,13 @@ Optimizer::Optimizer(const YokeOptimizer& config, const Parameters& parameters)
     : config_(config),
       parameters_(parameters),
       fp32_step_(at::zeros({}, parameters.all().front().master.options().dtype(at::kFloat))) {
-  if (config.kind == YOKE_ADAMW) {
-    kinds_ = {"exp_avg", "exp_avg_sq"};
-  } else if (config.kind != YOKE_SGD) {
+  if (!yoke_is_adam(config.kind) && config.kind != YOKE_SGD)
     throw Error(YOKE_INVALID_ARGUMENT,
-                "accelerate_compat has no optimizer of kind " + std::to_string(config.kind) +
-                    "; it has YOKE_SGD (1) and YOKE_ADAMW (2)");
-  } else if (config.momentum != 0) {
-    kinds_ = {"momentum"};
-  }
+                "accelerate_compat does not have the optimizer " + optimizer_name(config.kind) +
+                    "; it has adamw, adam and sgd");
+  const char* kinds[2];
+  const int count = yoke_moments(&config, kinds);
+  kinds_.assign(kinds, kinds + count);
   groups_ = {{{}, config.weight_decay}, {{}, 0}};  // parameters with and without weight decay
   moments_.resize(kinds_.size());
   const std::vector<Parameter>& all = parameters.all();
@@ -44,7 +49,7 @@ Optimizer::Optimizer(const YokeOptimizer& config, const Parameters& parameters)
 void Optimizer::update(int64_t step, double lr, double scale) {
   for (const Group& group : groups_) {
     if (group.members.empty()) continue;
-    if (config_.kind == YOKE_ADAMW) {
+    if (yoke_is_adam(config_.kind)) {
       adamw(group, step, lr, scale);
     } else {
       sgd(group, lr, scale);
@@ -72,20 +77,25 @@ void Optimizer::adamw(const Group& group, int64_t step, double lr, double scale)
   std::vector<at::Tensor> masters;
   masters.reserve(group.members.size());
   for (const size_t p : group.members) masters.push_back(parameters_.all()[p].master);
-  fp32_step_.fill_(step);
-  at::_fused_adamw_(masters,
-                    gradients(group, scale),
-                    pick(moments_[0], group.members),
-                    pick(moments_[1], group.members),
-                    {},
-                    std::vector<at::Tensor>(masters.size(), fp32_step_),
-                    lr,
-                    config_.beta1,
-                    config_.beta2,
-                    group.weight_decay,
-                    config_.eps,
-                    /*amsgrad=*/false,
-                    /*maximize=*/false);
+  const bool corrects = config_.kind == YOKE_ADAMW || config_.kind == YOKE_ADAM;
+  const bool adds_decay = config_.kind == YOKE_ADAM || config_.kind == YOKE_ADAM_UNCORRECTED;
+  fp32_step_.fill_(corrects ? static_cast<double>(step) : kLateStep);
+  const auto run = [&](const auto&... arguments) {
+    adds_decay ? at::_fused_adam_(arguments...) : at::_fused_adamw_(arguments...);
+  };
+  run(masters,
+      gradients(group, scale),
+      pick(moments_[0], group.members),
+      pick(moments_[1], group.members),
+      at::TensorList(),
+      std::vector<at::Tensor>(masters.size(), fp32_step_),
+      lr,
+      config_.beta1,
+      config_.beta2,
+      group.weight_decay,
+      config_.eps,
+      /*amsgrad=*/false,
+      /*maximize=*/false);
 }
 
 void Optimizer::sgd(const Group& group, double lr, double scale) const {

@@ -1,4 +1,5 @@
-// AdamW and SGD over whole parameters, with the formulas that the contract gives at YokeOptimizer.
+// AdamW, Adam and SGD over whole parameters, with the formulas that the contract gives at
+// YokeOptimizer.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -46,6 +46,11 @@ TEST(Ddp, TrainsLikeThePlainLoop) {
   sgd.optimizer = YOKE_SGD;
   sgd.momentum = 0.9;
   expect_plain(sgd);
+  for (const int32_t kind : {YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_ADAM_UNCORRECTED}) {
+    Job variant = job(2, 2);
+    variant.optimizer = kind;
+    expect_plain(variant);
+  }
   Job synced = job(2, 2);
   synced.options["sync_each_batch"] = "true";
   synced.options["gradient_as_bucket_view"] = "false";
