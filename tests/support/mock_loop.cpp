@@ -23,8 +23,14 @@ void expect_close(const std::vector<double>& a,
   }
 }
 
-// Updates one element of a parameter in step t. m, s: its moments.
-void update(const MockRun& run, bool decays, int t, double g, double& x, double& m, double& s) {
+// An element of a parameter and its moments.
+struct Element {
+  double &x, &m, &s;
+};
+
+// Updates an element in step t. g: its gradient.
+void update(const MockRun& run, bool decays, int t, double g, const Element& element) {
+  auto& [x, m, s] = element;
   const double lr = run.lr_at(t), decay = decays ? run.weight_decay * x : 0;
   if (run.kind == YOKE_ADAM || run.kind == YOKE_ADAM_UNCORRECTED) {
     g += decay;
@@ -89,7 +95,7 @@ MockTrace plain_mock_loop(const MockRun& run) {
       const YokeParameter& info = *model.summary().params[p];
       for (size_t i = 0; info.trainable && i < v.params[p].size(); ++i) {
         const double g = v.grads[p][i] * scale;
-        update(run, info.decay != 0, t, g, v.params[p][i], m[p][i], s[p][i]);
+        update(run, info.decay != 0, t, g, {v.params[p][i], m[p][i], s[p][i]});
       }
     }
     trace.loss.push_back(v.loss_sum / batch.batch().token_weight);

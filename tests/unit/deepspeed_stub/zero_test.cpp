@@ -59,7 +59,8 @@ TEST_P(Zero, WithEveryOptimizer) {
     SCOPED_TRACE(kind);
     Job j = job();
     j.run.kind = kind;
-    j.run.weight_decay = 0.01;  // in Adam's gradient, more of it leaves little to learn
+    // In Adam's gradient, a larger decay leaves little to learn.
+    j.run.weight_decay = 0.01;
     expect_parity(j);
     if (kind == YOKE_LION) expect_parity(j.on_cuda());
   }
