@@ -80,8 +80,9 @@ void check_optimizer(const ConfigView& view, Found& found) {
   const TrainConfig& t = view.run.train;
   if (!sound(view, {"train.optimizer", "train.bias_correction"}) || t.bias_correction) return;
   if (t.optimizer == "adamw" || t.optimizer == "adam") return;
-  found.push_back(view.cite("train.bias_correction") + " has no meaning with " +
-                  view.cite("train.optimizer") + ", which corrects nothing; remove it");
+  found.push_back(view.cite("train.bias_correction") + " has no effect with " +
+                  view.cite("train.optimizer") +
+                  "; only adamw and adam correct moments; remove it");
 }
 
 // Adapters freeze everything else, and belong to the weights with which they were trained.

@@ -134,6 +134,7 @@ TEST(ResumeDigest, ChangesWithEverythingThatChangesTheNumbers) {
                            "train.steps=5",
                            "train.global_batch=8",
                            "train.optimizer=sgd",
+                           "train.bias_correction=false",
                            "train.lr=1",
                            "train.warmup=1",
                            "train.schedule=wsd",

@@ -103,6 +103,7 @@ constexpr const char* kFrozenKeys[] = {"parallel_backend",
                                        "train.micro_batch",
                                        "train.max_micro_batch",
                                        "train.optimizer",
+                                       "train.bias_correction",
                                        "train.lr",
                                        "train.warmup",
                                        "train.schedule",
@@ -172,7 +173,7 @@ TEST(Schema, NamesRangesInWords) {
   EXPECT_EQ(allowed(*find_key("train.global_batch")), "1 or more");
   EXPECT_EQ(allowed(*find_key("train.lr")), "above 0");
   EXPECT_EQ(allowed(*find_key("data.holdout")), "at least 0 and below 1");
-  EXPECT_EQ(allowed(*find_key("train.optimizer")), "adamw, sgd");
+  EXPECT_EQ(allowed(*find_key("train.optimizer")), "adamw, adam, lion, sgd");
   EXPECT_EQ(allowed(*find_key("model.tied")), "true, false");
   EXPECT_EQ(allowed(*find_key("pp_degree")), "1 or more");
   EXPECT_EQ(allowed(*find_key("dp_degree")), "1 or more");

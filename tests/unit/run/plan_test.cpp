@@ -50,6 +50,25 @@ TEST(RunPlan, ReducesInFp32OrBetterUnlessSomebodySaysOtherwise) {
   }
 }
 
+TEST(RunPlan, HasTheOptimizerOfTheRun) {
+  struct Case {
+    const char* name;
+    bool bias_correction;
+    int32_t kind;
+  };
+  for (const Case& expected : {Case{"sgd", true, YOKE_SGD},
+                               {"adamw", true, YOKE_ADAMW},
+                               {"adam", true, YOKE_ADAM},
+                               {"adamw", false, YOKE_ADAMW_UNCORRECTED},
+                               {"adam", false, YOKE_ADAM_UNCORRECTED},
+                               {"lion", true, YOKE_LION}}) {
+    RunConfig c = config(8);
+    c.train.optimizer = expected.name;
+    c.train.bias_correction = expected.bias_correction;
+    EXPECT_EQ(RunPlan(c, 1).plan().optimizer->kind, expected.kind) << expected.name;
+  }
+}
+
 TEST(RunPlan, ChoosesTheLargestMicroBatchBelowTheBound) {
   RunPlan p(config(24), 2);
   p.plan().degree[YOKE_DP_REPLICATE] = 2;
