@@ -15,8 +15,9 @@ struct Replicas {
 };
 
 // Calls args.visit for every piece that this rank keeps: "param" and the moments of trainable
-// parameters, "param" of frozen ones, then the scalar "step". Pieces are ranges of whole tensors, so the pieces of all ranks make up the same tensors at every ZeRO stage and world size.
-// On YOKE_CHECKPOINT_LOAD the visitor fills the pieces; the caller must then call Weights::refresh.
+// parameters, "param" of frozen ones, then the scalar "step". Pieces are ranges of whole tensors,
+// so the pieces of all ranks make up the same tensors at every ZeRO stage and world size. On
+// YOKE_CHECKPOINT_LOAD the visitor fills the pieces; the caller must then call Weights::refresh.
 // Throws the error that the visitor returns. Not collective.
 void visit_state(const YokeCheckpointArgs& args,
                  const YokeModelSummary& model,
