@@ -29,7 +29,7 @@ PlainRun problem() {
   PlainRun run;
   run.steps = 9;
   run.fp64 = true;
-  run.sgd = true;
+  run.optimizer = "sgd";
   run.momentum = 0;
   run.weight_decay = 0;
   run.clip = 0;
@@ -136,7 +136,7 @@ TEST(Diloco, OfOneStepWithRateOneAndNoMomentumIsPlainAveraging) {
 // loop does not model, so the inner backends are compared with each other.
 TEST(Diloco, WithAdamWDoesNotDependOnTheInnerBackend) {
   PlainRun run = problem();
-  run.sgd = false;
+  run.optimizer = "adamw";
   run.clip = 1;
   run.lr = [](int64_t) { return 3e-3; };
   ParityProgram program(run, parity_text(1 << 15));

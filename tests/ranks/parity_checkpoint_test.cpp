@@ -52,7 +52,7 @@ struct Case {
   Layout layout;
   bool fp64 = false;
   bool tied = false;
-  bool sgd = false;
+  const char* optimizer = "adamw";
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
@@ -67,7 +67,7 @@ TEST_P(Resume, AfterAnyStepIsBitEqualToTheUninterruptedRun) {
   PlainRun plain = problem();
   plain.fp64 = c.fp64;
   plain.tied = c.tied;
-  plain.sgd = c.sgd;
+  plain.optimizer = c.optimizer;
   plain.momentum = 0.9;
   ParityProgram program(plain, parity_text(1 << 15));
   const ProgramRun whole = program.train(with(c.layout, {"checkpoint.every=1"}));
@@ -97,14 +97,31 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"serial", {"serial", {}}},
         Case{"serial_2", {"serial", {"--virtual", "2"}}, true},
-        Case{"serial_sgd", {"serial", {}}, false, false, true},
+        Case{"serial_sgd", {"serial", {}}, false, false, "sgd"},
+        Case{"serial_lion", {"serial", {}}, false, false, "lion"},
         Case{"diloco_2", {"diloco", {"--virtual", "2", "diloco.local_steps=4"}}},
         Case{"ptd", {"ptd", {}}},
         Case{"ptd_fp64", {"ptd", {}}, true},
         Case{"ptd_ddp_2", {"ptd", {"--virtual", "2", "dp_degree=2"}}},
         Case{"ptd_fsdp_2", {"ptd", {"--nproc", "2", "ptd.unit_bytes=1"}}},
         Case{"ptd_fsdp_3_tied", {"ptd", {"--virtual", "3", "ptd.unit_bytes=1"}}, false, true},
-        Case{"ptd_fsdp_2_sgd", {"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}}, false, false, true},
+        Case{
+            "ptd_fsdp_2_sgd", {"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}}, false, false, "sgd"},
+        Case{"ptd_fsdp_2_lion",
+             {"ptd", {"--virtual", "2", "ptd.unit_bytes=1"}},
+             false,
+             false,
+             "lion"},
+        Case{"ptd_bf16_fsdp_2_adam",
+             {"ptd", {"--virtual", "2", "ptd.unit_bytes=1", "precision.param=bf16"}},
+             false,
+             false,
+             "adam"},
+        Case{"deepspeed_stub_zero2_2_lion",
+             {"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=2"}},
+             false,
+             false,
+             "lion"},
         Case{"deepspeed_stub_zero3_2",
              {"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=3"}}},
         Case{"ptd_hsdp_2_2", {"ptd", {"--virtual", "4", "dp_degree=2", "ptd.unit_bytes=1"}}},
@@ -131,7 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
              {"ptd", {"--virtual", "4", "cp_degree=2", "tp_degree=2", "ptd.unit_bytes=1"}},
              false,
              false,
-             true}),
+             "sgd"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- Another layout, another backend ----

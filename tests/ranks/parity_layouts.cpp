@@ -94,7 +94,7 @@ PlainRun deep_tied_uneven() {
 }
 PlainRun sgd() {
   PlainRun run = base();
-  run.sgd = true;
+  run.optimizer = "sgd";
   run.momentum = 0.9;
   run.lr = [](int64_t) { return 0.3; };
   run.clip = 0.5;

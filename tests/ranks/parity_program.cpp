@@ -46,10 +46,11 @@ std::string run_file(const PlainRun& r, const std::string& text, const std::stri
       << model << "[data]\npath = \"" << text << "\"\nseq_len = " << r.seq_len
       << "\norder = \"sequential\"\nholdout = 0.1\n"
       << "[train]\nsteps = " << r.steps << "\nglobal_batch = " << r.global_batch
-      << "\noptimizer = " << (r.sgd ? "\"sgd\"" : "\"adamw\"") << "\nlr = " << number(r.lr(1))
-      << "\nwarmup = 0\nschedule = \"constant\"\nbetas = [" << number(r.beta1) << ", "
-      << number(r.beta2) << "]\neps = " << number(r.eps) << "\nmomentum = " << number(r.momentum)
-      << "\nweight_decay = " << number(r.weight_decay)
+      << "\noptimizer = \"" << r.optimizer
+      << "\"\nbias_correction = " << (r.bias_correction ? "true" : "false")
+      << "\nlr = " << number(r.lr(1)) << "\nwarmup = 0\nschedule = \"constant\"\nbetas = ["
+      << number(r.beta1) << ", " << number(r.beta2) << "]\neps = " << number(r.eps)
+      << "\nmomentum = " << number(r.momentum) << "\nweight_decay = " << number(r.weight_decay)
       << "\ndecay = " << (r.decay_matrices ? "\"matrices\"" : "\"all\"")
       << "\nclip = " << number(r.clip) << "\n"
       << "[eval]\nevery = 0\n[precision]\nparam = " << precision << "\nreduce = " << precision

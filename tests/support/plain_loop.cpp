@@ -41,16 +41,24 @@ struct Moments {
 void update(
     const PlainRun& run, int64_t step, at::Tensor param, const at::Tensor& grad, Moments& m) {
   const double lr = run.lr(step);
-  if (!run.decay_matrices || param.dim() > 1) param.sub_(param * (lr * run.weight_decay));
-  if (run.sgd) {
-    m.first = run.momentum * m.first + grad;
+  const bool decays = !run.decay_matrices || param.dim() > 1;
+  at::Tensor g = grad;
+  if (decays && run.optimizer == "adam") g = grad + run.weight_decay * param;
+  if (decays && run.optimizer != "adam") param.sub_(param * (lr * run.weight_decay));
+  if (run.optimizer == "sgd") {
+    m.first = run.momentum * m.first + g;
     param.sub_(lr * m.first);
     return;
   }
-  m.first = run.beta1 * m.first + (1 - run.beta1) * grad;
-  m.second = run.beta2 * m.second + (1 - run.beta2) * grad * grad;
-  const double correction1 = 1 - std::pow(run.beta1, step),
-               correction2 = 1 - std::pow(run.beta2, step);
+  if (run.optimizer == "lion") {
+    param.sub_(lr * at::sign(run.beta1 * m.first + (1 - run.beta1) * g));
+    m.first = run.beta2 * m.first + (1 - run.beta2) * g;
+    return;
+  }
+  m.first = run.beta1 * m.first + (1 - run.beta1) * g;
+  m.second = run.beta2 * m.second + (1 - run.beta2) * g * g;
+  const double correction1 = run.bias_correction ? 1 - std::pow(run.beta1, step) : 1,
+               correction2 = run.bias_correction ? 1 - std::pow(run.beta2, step) : 1;
   param.sub_(lr * (m.first / correction1) / (at::sqrt(m.second / correction2) + run.eps));
 }
 

@@ -27,7 +27,8 @@ struct PlainRun {
   std::function<std::vector<int64_t>(int64_t step)> windows;
   // ---- Optimizer ----
   std::function<double(int64_t step)> lr = [](int64_t) { return 3e-3; };
-  bool sgd = false;
+  std::string optimizer = "adamw";  // as in a run file
+  bool bias_correction = true;      // only for adamw and adam
   double momentum = 0, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   bool decay_matrices = false;  // weight decay applies to matrices only
   double clip = 1.0;            // 0 = off
