@@ -51,6 +51,8 @@ def parse_arguments():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dtype", choices=("fp32", "fp64"), default="fp32", help="fp64 shows whether it is rounding")
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--optimizer", choices=("adamw", "adam", "adamw-uncorrected", "adam-uncorrected", "lion"),
+                        default="adamw", help="only for single, ddp, fsdp and tp")
     parser.add_argument("--warmup", type=int, default=0, help="steps over which the rate rises to --lr")
     parser.add_argument("--compare", action="store_true", help="take all but strategy and ranks from `yoke compare`")
     options = parser.parse_args()
@@ -155,8 +157,10 @@ def train(model, windows, options):
     """Returns [(local mean loss, gradient norm, seconds)] of all steps; tensors are not converted."""
     import torch
 
+    from optimizers import make_optimizer
+
     strategy = options.strategy
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, fused=True, **ADAMW)
+    optimizer = make_optimizer(options.optimizer, model.parameters(), options.lr, ADAMW)
     records = []
     for step in range(options.steps):
         begin = time.perf_counter()
