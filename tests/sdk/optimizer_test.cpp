@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "yoke/optimizer_name.hpp"
+
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -159,6 +161,16 @@ TEST(Kinds, HaveTheMomentsOfTheContract) {
     EXPECT_FALSE(yoke_is_adam(unknown));
     EXPECT_FALSE(yoke_is_lion(unknown));
   }
+}
+
+TEST(Kinds, HaveTheNamesOfARunFile) {
+  EXPECT_EQ(yoke::optimizer_name(YOKE_SGD), "sgd");
+  EXPECT_EQ(yoke::optimizer_name(YOKE_ADAMW), "adamw");
+  EXPECT_EQ(yoke::optimizer_name(YOKE_ADAM), "adam");
+  EXPECT_EQ(yoke::optimizer_name(YOKE_ADAMW_UNCORRECTED), "adamw without bias correction");
+  EXPECT_EQ(yoke::optimizer_name(YOKE_ADAM_UNCORRECTED), "adam without bias correction");
+  EXPECT_EQ(yoke::optimizer_name(YOKE_LION), "lion");
+  EXPECT_EQ(yoke::optimizer_name(99), "unknown kind 99");
 }
 
 TEST_F(OptimizerFormula, OfAnyKindIsThatOfTheKind) {

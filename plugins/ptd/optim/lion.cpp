@@ -1,6 +1,6 @@
-// Runs Lion as a series of single operators, for LibTorch has no kernel for it. The direction and a
-// cast gradient are new tensors, so a step processes a part of the elements after the other: each
-// part stays in a CPU's cache between two operators, and no copy of all gradients is needed.
+// Runs Lion as a series of single operators, because LibTorch has no kernel for it. The direction
+// and a cast gradient are new tensors, so a step processes the elements part by part: a part stays
+// in a CPU's cache between two operators, and no copy of all gradients is needed.
 #include <ATen/ATen.h>
 
 #include <algorithm>
