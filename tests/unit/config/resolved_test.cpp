@@ -95,6 +95,13 @@ TEST(ResumeChanges, NamesBothValuesOfWhatDoesNotChangeFreely) {
             std::vector<std::string>{"train.clip = 2.0 (1.0 before)"});
 }
 
+// A newer release must still resume runs of an older one, so keys that are added later must not
+// change the digest of a run file without them.
+TEST(ResumeDigest, StaysTheSameForOldRunFiles) {
+  EXPECT_EQ(digest({}), "a43686a223dc5ce5");
+  EXPECT_EQ(digest({"data.path=a b/c.txt", "data.holdout=0", "seed=7"}), "1d8c9f61404b952a");
+}
+
 TEST(ResumeDigest, IgnoresLayoutBackendAndWhatOnlyWatches) {
   const std::string same = digest({});
   EXPECT_EQ(same.size(), 16u);

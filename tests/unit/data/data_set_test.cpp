@@ -110,6 +110,38 @@ TEST(DataSet, RefusesSettingsOutOfRange) {
               HasSubstr("sequential, shuffled"));
 }
 
+// Returns text in which windows of a few bytes differ.
+std::string varied_text() {
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += static_cast<char>(1 + (i * i + i / 7) % 251);
+  return text;
+}
+
+std::vector<int64_t> windows_of(const DataSet& data, const std::vector<int64_t>& samples) {
+  std::vector<int64_t> windows;
+  for (const int64_t sample : samples) windows.push_back(data.train.window(sample));
+  return windows;
+}
+
+// A run that is resumed, or repeated with a newer release, must read the same tokens. The numbers
+// are those of the release that read one file only.
+TEST(DataSet, KeepsTheSamplesOfOneFile) {
+  ScratchFile file(varied_text());
+  const std::vector<int64_t> samples{0, 1, 2, 3, 100, 541, 542, 543, 544, 1086, 1000000};
+  const DataConfig config = config_of(file.path(), 7, 0.05, "shuffled");
+  const DataSet one = open_data(config, 24, 1), three = open_data(config, 24, 3);
+  EXPECT_EQ(one.train.num_windows(), 542);
+  EXPECT_EQ(one.held_out.num_windows(), 29);
+  EXPECT_THAT(windows_of(one, samples),
+              ElementsAre(302, 79, 225, 522, 339, 170, 418, 265, 390, 323, 104));
+  EXPECT_THAT(windows_of(three, samples),
+              ElementsAre(154, 213, 145, 430, 191, 275, 118, 195, 16, 79, 150));
+  EXPECT_THAT(read_micro_batch(one, one.train, 540, 2).tokens,
+              ElementsAre(20, 150, 31, 165, 50, 188, 77, 129, 251, 124, 250, 127, 6, 138));
+  EXPECT_THAT(read_micro_batch(one, one.held_out, 1, 1).tokens,
+              ElementsAre(83, 156, 231, 57, 136, 217, 49));
+}
+
 // Sequences in any order.
 using Rows = std::multiset<std::vector<int64_t>>;
 
@@ -130,9 +162,7 @@ Rows rows_of_step(const DataSet& data, int64_t step, SampleAssignment layout) {
 }
 
 TEST(DataSet, GivesEveryLayoutTheSameTokensInAStep) {
-  std::string text;
-  for (int i = 0; i < 4000; ++i) text += static_cast<char>(1 + (i * i + i / 7) % 251);
-  ScratchFile file(text);
+  ScratchFile file(varied_text());
   EXPECT_TRUE(rc::check([&] {
     const auto order = *rc::gen::element<std::string>("sequential", "shuffled");
     const auto seq_len = *rc::gen::inRange<int64_t>(1, 40),
