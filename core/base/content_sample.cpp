@@ -17,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kPlaces = 64;
+constexpr size_t kMaxFiles = kPlaces / 2;  // at least two places of each file are read
 constexpr uint64_t kPlaceBytes = 64 * 1024;
 
 // Continues a checksum with samples at `places` places of a file, the first and last bytes
@@ -48,11 +49,18 @@ std::string content_sample(const std::string& path) {
   } else {
     files.push_back(path);
   }
+  return content_sample(files);
+}
+
+std::string content_sample(const std::vector<std::string>& files) {
   uint64_t bytes = 0;
   uint32_t crc = 0;
-  for (const std::string& file : files) {
-    bytes += fs::file_size(file);
-    crc = sample(crc, file, std::max<uint64_t>(2, kPlaces / files.size()));
+  const size_t stride = (files.size() + kMaxFiles - 1) / kMaxFiles;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const uint64_t size = fs::file_size(files[i]);
+    bytes += size;
+    if (files.size() > kMaxFiles) crc = crc32c(crc, &size, sizeof size);
+    if (i % stride == 0) crc = sample(crc, files[i], std::max<uint64_t>(2, kPlaces / files.size()));
   }
   return concat(bytes, " bytes, sample ") + string_printf("%08x", crc);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace yoke {
 
@@ -11,5 +12,8 @@ namespace yoke {
 // whose samples agree may still differ elsewhere. Throws Error, or
 // std::filesystem::filesystem_error, if a file cannot be read.
 std::string content_sample(const std::string& path);
+// Returns the same for a list of files. Of more than 32 files, the contents of 32 are sampled, but
+// the sizes of all of them count.
+std::string content_sample(const std::vector<std::string>& files);
 
 }  // namespace yoke

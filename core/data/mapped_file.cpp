@@ -10,47 +10,49 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
+#include "core/data/data_files.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, int error) {
+// The text of the run files in configs/.
+constexpr char kDemoText[] = "novels.txt";
+
+[[noreturn]] void fail(const std::string& name, const std::string& path, int error) {
   if (error == ENOENT || error == ENOTDIR) {
+    const bool demo = std::filesystem::path(path).filename() == kDemoText;
+    const bool list = path.find(',') != std::string::npos;
     throw Error(YOKE_NOT_FOUND,
-                data_path_is(path) +
-                    " does not exist; to get the demo text, run scripts/demo or "
-                    "scripts/fetch_text data/novels.txt; without a network, run "
-                    "scripts/generate_text FILE");
+                name + " does not exist" + (list ? "; write a list as [\"a\", \"b\"]" : "") +
+                    (demo ? "; to get the demo text, run scripts/demo or scripts/fetch_text "
+                            "data/novels.txt; without a network, run scripts/generate_text FILE"
+                          : nearest_names(path)));
   }
-  throw Error(YOKE_INVALID_ARGUMENT,
-              concat(data_path_is(path), " cannot be read: ", std::strerror(error)));
+  throw Error(YOKE_INVALID_ARGUMENT, concat(name, " cannot be read: ", std::strerror(error)));
 }
 
 }  // namespace
 
-std::string data_path_is(const std::string& path) {
-  return "data.path = \"" + path + "\"";
-}
-
-MappedFile::MappedFile(const std::string& path) {
+MappedFile::MappedFile(const std::string& path, const std::string& key)
+    : name_(path_is(key, path)) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(path, errno);
+  if (fd < 0) fail(name_, path, errno);
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
     throw Error(YOKE_INVALID_ARGUMENT,
-                data_path_is(path) +
-                    " is not a regular file; give a text file, or a .bin file of token ids");
+                name_ + " is not a regular file; give a text file, or a .bin file of token ids");
   }
   size_ = static_cast<size_t>(info.st_size);
   // mmap refuses a length of 0; an empty file stays unmapped.
   if (size_ > 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
   const int error = errno;
   ::close(fd);
-  if (data_ == MAP_FAILED) fail(path, error);
+  if (data_ == MAP_FAILED) fail(name_, path, error);
 }
 
 MappedFile::~MappedFile() {

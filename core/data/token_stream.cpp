@@ -1,4 +1,4 @@
-// Opens a file of tokens in one of four formats, maps it into memory and reads ids from it.
+// Opens a file of tokens in one of five formats, maps it into memory and reads ids from it.
 //
 // A wrong file must fail when it is opened, not after hours: a run that reads raw uint16 ids as
 // text, or the ids of another tokenizer, reports no error but trains a useless model. Therefore a
@@ -10,25 +10,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core/data/mapped_file.hpp"
+#include "core/data/npy.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
-
-constexpr int64_t kCheckedAtOpen = 1 << 20;  // ids that open() reads
-
-void check_range(int64_t begin, int64_t count, int64_t size) {
-  if (begin < 0 || count < 0 || begin > size - count) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                concat("tokens [", begin, ", ", begin, " + ", count, ") ") +
-                    concat("are outside a stream of ", size, " tokens"));
-  }
-}
 
 // A text in which every byte is one token.
 class ByteStream final : public TokenStream {
@@ -38,7 +30,7 @@ class ByteStream final : public TokenStream {
   int64_t size() const override { return static_cast<int64_t>(file_->size()); }
   int64_t vocab() const override { return 256; }
   void read(int64_t begin, int64_t count, int64_t* out) const override {
-    check_range(begin, count, size());
+    check_token_range(begin, count, size());
     for (int64_t i = 0; i < count; ++i) out[i] = file_->data()[begin + i];
   }
 
@@ -48,21 +40,22 @@ class ByteStream final : public TokenStream {
 
 // Describes a file of ids before any id is read.
 struct IdFile {
-  std::string path;
   const char* format = "";
   size_t header_bytes = 0;
   size_t id_bytes = 2;
+  bool is_signed = false;      // ids of 2 bytes are unsigned, ids of 8 bytes are signed
   int64_t declared_vocab = 0;  // vocabulary in the header; 0 = the header has none
   int64_t model_vocab = 0;     // vocabulary of the model; 0 = no model
+  int64_t checked = 0;         // number of ids that are checked when the file is opened
 };
 
-// A file of ids of 2 or 4 bytes, with or without a header.
+// A file of ids of 2, 4 or 8 bytes, with or without a header. Signed ids must not be negative.
 template <class Id>
 class IdStream final : public TokenStream {
  public:
   IdStream(std::unique_ptr<MappedFile> file, IdFile info)
       : file_(std::move(file)),
-        info_(std::move(info)),
+        info_(info),
         bound_(info_.declared_vocab > 0 ? info_.declared_vocab : info_.model_vocab) {}
   const char* format() const override { return info_.format; }
   int64_t size() const override {
@@ -70,12 +63,12 @@ class IdStream final : public TokenStream {
   }
   int64_t vocab() const override { return info_.declared_vocab; }
   void read(int64_t begin, int64_t count, int64_t* out) const override {
-    check_range(begin, count, size());
+    check_token_range(begin, count, size());
     const unsigned char* ids = file_->data() + info_.header_bytes;
     for (int64_t i = 0; i < count; ++i) {
       Id id;
       std::memcpy(&id, ids + static_cast<size_t>(begin + i) * sizeof(Id), sizeof(Id));
-      if (bound_ > 0 && id >= bound_) refuse(begin + i, id);
+      if ((bound_ > 0 && id >= bound_) || (std::is_signed_v<Id> && id < 0)) refuse(begin + i, id);
       out[i] = id;
     }
   }
@@ -84,7 +77,8 @@ class IdStream final : public TokenStream {
   [[noreturn]] void refuse(int64_t token, int64_t id) const {
     const size_t byte = info_.header_bytes + static_cast<size_t>(token) * sizeof(Id);
     const std::string found =
-        data_path_is(info_.path) + concat(": token ", token, " (byte ", byte, ") is ", id);
+        file_->name() + concat(": token ", token, " (byte ", byte, ") is ", id);
+    if (id < 0) throw Error(YOKE_DATA_LOSS, found + "; allowed: 0 or more; write the file again");
     if (info_.declared_vocab > 0) {
       throw Error(YOKE_DATA_LOSS,
                   found + concat(", but its header promises ids below ", bound_) +
@@ -101,17 +95,20 @@ class IdStream final : public TokenStream {
   int64_t bound_;  // every id is below it; 0 = unknown
 };
 
-std::shared_ptr<const TokenStream> make_stream(std::unique_ptr<MappedFile> file, IdFile info) {
-  std::shared_ptr<const TokenStream> stream;
-  if (info.id_bytes == 2) {
-    stream = std::make_shared<IdStream<uint16_t>>(std::move(file), std::move(info));
-  } else {
-    stream = std::make_shared<IdStream<uint32_t>>(std::move(file), std::move(info));
-  }
+template <class Id>
+std::shared_ptr<const TokenStream> make_stream_of(std::unique_ptr<MappedFile> file, IdFile info) {
+  const auto stream = std::make_shared<IdStream<Id>>(std::move(file), info);
   // A file of the wrong format or tokenizer must be found now rather than hours into a run.
-  std::vector<int64_t> first(static_cast<size_t>(std::min(stream->size(), kCheckedAtOpen)));
+  std::vector<int64_t> first(static_cast<size_t>(std::min(stream->size(), info.checked)));
   stream->read(0, static_cast<int64_t>(first.size()), first.data());
   return stream;
+}
+
+std::shared_ptr<const TokenStream> make_stream(std::unique_ptr<MappedFile> file, IdFile info) {
+  if (info.id_bytes == 8) return make_stream_of<int64_t>(std::move(file), info);
+  if (info.is_signed) return make_stream_of<int32_t>(std::move(file), info);
+  if (info.id_bytes == 2) return make_stream_of<uint16_t>(std::move(file), info);
+  return make_stream_of<uint32_t>(std::move(file), info);
 }
 
 // Compares the number of ids in the header with the size of the file.
@@ -120,19 +117,18 @@ void check_count(const MappedFile& file, const IdFile& info, uint64_t promised) 
   // Divide rather than multiply: a damaged count could overflow.
   if (promised == bytes / info.id_bytes && bytes % info.id_bytes == 0) return;
   throw Error(YOKE_DATA_LOSS,
-              data_path_is(info.path) +
+              file.name() +
                   concat(": the header promises ", promised, " ids of ", info.id_bytes, " bytes") +
                   concat(", but ", bytes, " bytes follow it, which are ", bytes / info.id_bytes) +
                   (bytes % info.id_bytes == 0 ? "" : " and a part of one") +
                   "; the file is truncated or damaged, write it again");
 }
 
-void require_header(const MappedFile& file, const std::string& path, size_t bytes) {
+void require_header(const MappedFile& file, size_t bytes) {
   if (file.size() >= bytes) return;
-  throw Error(
-      YOKE_DATA_LOSS,
-      concat(data_path_is(path), " has ", file.size(), " bytes, fewer than its header of ") +
-          concat(bytes, "; the file is truncated, write it again"));
+  throw Error(YOKE_DATA_LOSS,
+              concat(file.name(), " has ", file.size(), " bytes, fewer than its header of ") +
+                  concat(bytes, "; the file is truncated, write it again"));
 }
 
 // Returns the uint32 number `index` of a header.
@@ -149,24 +145,23 @@ bool is_yoke(const MappedFile& file) {
 std::shared_ptr<const TokenStream> open_yoke(std::unique_ptr<MappedFile> file, IdFile info) {
   if (!is_yoke(*file)) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                data_path_is(info.path) + " does not begin with \"" + kTokenFileMagic +
+                file->name() + " does not begin with \"" + kTokenFileMagic +
                     "\", so it is not in the format \"yoke\" (core/data/token_stream.hpp)");
   }
   info.header_bytes = kTokenFileHeaderBytes;
-  require_header(*file, info.path, info.header_bytes);
+  require_header(*file, info.header_bytes);
   info.id_bytes = word(*file, 2);
   info.declared_vocab = word(*file, 3);
   uint64_t count = 0;
   std::memcpy(&count, file->data() + 16, 8);
   if ((info.id_bytes != 2 && info.id_bytes != 4) || info.declared_vocab == 0) {
     throw Error(YOKE_DATA_LOSS,
-                data_path_is(info.path) +
-                    concat(": the header declares ids of ", info.id_bytes, " bytes") +
+                file->name() + concat(": the header declares ids of ", info.id_bytes, " bytes") +
                     concat(" and a vocabulary of ", info.declared_vocab) +
                     "; allowed: 2 or 4 bytes, and a vocabulary of 1 or more");
   }
   check_count(*file, info, count);
-  return make_stream(std::move(file), std::move(info));
+  return make_stream(std::move(file), info);
 }
 
 struct LlmcKind {
@@ -188,37 +183,48 @@ std::shared_ptr<const TokenStream> open_llmc(std::unique_ptr<MappedFile> file, I
   const LlmcKind* kind = llmc_kind(*file);
   if (kind == nullptr) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                data_path_is(info.path) +
+                file->name() +
                     " does not begin with a magic of llm.c (20240520, 20240801), so it is not in "
                     "the format \"llmc\"");
   }
   info.header_bytes = kLlmcHeaderBytes;
   info.id_bytes = kind->id_bytes;
-  require_header(*file, info.path, info.header_bytes);
+  require_header(*file, info.header_bytes);
   if (word(*file, 1) != kind->version) {
     throw Error(YOKE_DATA_LOSS,
-                data_path_is(info.path) +
+                file->name() +
                     concat(": llm.c's format ", kind->magic, " has version ", word(*file, 1)) +
                     concat("; supported: ", kind->version));
   }
   check_count(*file, info, word(*file, 2));
-  return make_stream(std::move(file), std::move(info));
+  return make_stream(std::move(file), info);
 }
 
 std::shared_ptr<const TokenStream> open_nanogpt(std::unique_ptr<MappedFile> file, IdFile info) {
-  if (is_yoke(*file) || llmc_kind(*file) != nullptr) {
+  if (is_yoke(*file) || is_npy(*file) || llmc_kind(*file) != nullptr) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                data_path_is(info.path) +
-                    " has a header, but raw ids have none; set data.format = \"" +
-                    (is_yoke(*file) ? "yoke" : "llmc") + "\"");
+                file->name() + " has a header, but raw ids have none; set data.format = \"" +
+                    (is_yoke(*file)  ? "yoke"
+                     : is_npy(*file) ? "npy"
+                                     : "llmc") +
+                    "\"");
   }
   if (file->size() % 2 != 0) {
     throw Error(YOKE_DATA_LOSS,
-                concat(data_path_is(info.path), " has ", file->size(), " bytes") +
+                concat(file->name(), " has ", file->size(), " bytes") +
                     ", but ids of 2 bytes need an even number; the file is truncated, or not in "
                     "the format \"nanogpt\"");
   }
-  return make_stream(std::move(file), std::move(info));
+  return make_stream(std::move(file), info);
+}
+
+std::shared_ptr<const TokenStream> open_npy(std::unique_ptr<MappedFile> file, IdFile info) {
+  const NpyArray array = read_npy_header(*file);
+  info.header_bytes = array.header_bytes;
+  info.id_bytes = array.id_bytes;
+  info.is_signed = array.is_signed;
+  check_count(*file, info, array.count);
+  return make_stream(std::move(file), info);
 }
 
 std::shared_ptr<const TokenStream> open_text(std::unique_ptr<MappedFile> file, IdFile) {
@@ -232,9 +238,15 @@ void require_text(const MappedFile& file, const std::string& path) {
   const std::string hint =
       "; if it holds raw uint16 ids, as nanoGPT writes them, set data.format = \"nanogpt\"; if its "
       "bytes are the tokens, set data.format = \"text\" (for yoke data inspect: --format)";
+  if (file.size() >= 4 && std::memcmp(file.data(), "PAR1", 4) == 0) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                file.name() +
+                    " is a Parquet file; allowed: a text, or token ids; write its token "
+                    "ids to a .npy file with numpy.save");
+  }
   if (path.ends_with(".bin")) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                data_path_is(path) + " has no known header (yoke: \"" + kTokenFileMagic +
+                file.name() + " has no known header (yoke: \"" + kTokenFileMagic +
                     "\", llm.c: 20240520, 20240801)" + hint);
   }
   const size_t searched = std::min<size_t>(file.size(), 1 << 16);
@@ -242,33 +254,50 @@ void require_text(const MappedFile& file, const std::string& path) {
   if (zero == nullptr) return;
   const auto index = static_cast<const unsigned char*>(zero) - file.data();
   throw Error(YOKE_INVALID_ARGUMENT,
-              concat(data_path_is(path), " is not a text: its byte ", index, " is zero", hint));
+              concat(file.name(), " is not a text: its byte ", index, " is zero", hint));
 }
 
 std::string detect(const MappedFile& file, const std::string& path) {
   if (is_yoke(file)) return "yoke";
   if (llmc_kind(file) != nullptr) return "llmc";
+  if (is_npy(file)) return "npy";
   require_text(file, path);
   return "text";
 }
 
 using Open = std::shared_ptr<const TokenStream> (*)(std::unique_ptr<MappedFile>, IdFile);
-constexpr std::pair<const char*, Open> kFormats[] = {
-    {"text", open_text}, {"yoke", open_yoke}, {"nanogpt", open_nanogpt}, {"llmc", open_llmc}};
+constexpr std::pair<const char*, Open> kFormats[] = {{"text", open_text},
+                                                     {"yoke", open_yoke},
+                                                     {"nanogpt", open_nanogpt},
+                                                     {"llmc", open_llmc},
+                                                     {"npy", open_npy}};
 
 }  // namespace
 
+void check_token_range(int64_t begin, int64_t count, int64_t size) {
+  if (begin < 0 || count < 0 || begin > size - count) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat("tokens [", begin, ", ", begin, " + ", count, ") ") +
+                    concat("are outside a stream of ", size, " tokens"));
+  }
+}
+
 std::shared_ptr<const TokenStream> TokenStream::open(const std::string& path,
                                                      const std::string& format,
-                                                     int64_t vocab) {
-  auto file = std::make_unique<MappedFile>(path);
+                                                     int64_t vocab,
+                                                     const FileUse& use) {
+  auto file = std::make_unique<MappedFile>(path, use.key);
   const std::string chosen = format == "auto" ? detect(*file, path) : format;
   for (const auto& [name, open_as] : kFormats) {
     if (chosen != name) continue;
-    return open_as(std::move(file), IdFile{path, name, 0, 2, 0, vocab});
+    IdFile info;
+    info.format = name;
+    info.model_vocab = vocab;
+    info.checked = use.checked;
+    return open_as(std::move(file), info);
   }
   throw Error(YOKE_INVALID_ARGUMENT,
-              "data.format = \"" + format + "\"; allowed: auto, text, yoke, nanogpt, llmc");
+              "data.format = \"" + format + "\"; allowed: auto, text, yoke, nanogpt, llmc, npy");
 }
 
 }  // namespace yoke

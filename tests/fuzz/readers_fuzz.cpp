@@ -184,6 +184,12 @@ struct Corpus {
     file.resize(1024);
     return tokens("llmc", file + "abcd", "auto");
   }
+  Target npy_ids() const {
+    const char head[] = "\x93NUMPY\1\0\x46\0";
+    std::string literal = "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }";
+    literal.resize(69, ' ');
+    return tokens("npy", std::string(head, 10) + literal + "\n" + std::string(8, '\1'), "auto");
+  }
   Target raw_ids() const { return tokens("raw", "abcdefgh", "nanogpt"); }
 };
 
@@ -230,7 +236,7 @@ void fuzz(const Target& target) {
   std::vector<std::string> good;
   for (const std::string& file : target.files) good.push_back(slurp(target.folder + "/" + file));
   ASSERT_NO_THROW(target.read()) << "undamaged files must be accepted";
-  constexpr int64_t kTargets = 7;
+  constexpr int64_t kTargets = 8;
   const auto end = std::chrono::steady_clock::now() +
                    std::chrono::milliseconds(1000 * number_from("YOKE_FUZZ_SECONDS", 5) / kTargets);
   Counts counts;
@@ -272,6 +278,10 @@ TEST(Fuzz, AFileOfTokensOfLlmc) {
 TEST(Fuzz, AFileOfRawTokens) {
   const Corpus corpus;
   fuzz(corpus.raw_ids());
+}
+TEST(Fuzz, ArraysOfNumpy) {
+  const Corpus corpus;
+  fuzz(corpus.npy_ids());
 }
 
 }  // namespace

@@ -31,5 +31,21 @@ TEST(ContentSample, OfALargeFileIncludesItsFirstAndLastBytes) {
   EXPECT_NE(content_sample(folder.write("last", text)), whole);
 }
 
+TEST(ContentSample, OfManyFilesSeesTheirSizesAndSomeOfTheirContents) {
+  const TempFolder folder;
+  std::vector<std::string> files;
+  for (int i = 0; i < 100; ++i) files.push_back(folder.write("f" + std::to_string(i), "abc"));
+  const std::string first = content_sample(files);
+  EXPECT_EQ(first, content_sample(files));
+  folder.write("f99", "abcd");
+  folder.write("f98", "ab");
+  EXPECT_NE(content_sample(files), first) << "the sum of the sizes is the same";
+  folder.write("f99", "abc");
+  folder.write("f98", "abc");
+  EXPECT_EQ(content_sample(files), first);
+  folder.write("f0", "abd");
+  EXPECT_NE(content_sample(files), first);
+}
+
 }  // namespace
 }  // namespace yoke

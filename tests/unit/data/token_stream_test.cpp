@@ -3,38 +3,13 @@
 #include <gmock/gmock.h>
 
 #include "tests/unit/data/scratch_file.hpp"
-#include "yoke/error.hpp"
+#include "tests/unit/data/token_files.hpp"
 
 namespace yoke {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <class F>
-Error error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e;
-  }
-  return Error(YOKE_OK, "nothing was thrown");
-}
-
-template <class T>
-void append(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-template <class Id>
-std::string token_file(const std::vector<Id>& ids, uint32_t vocab, uint64_t promised) {
-  std::string out = kTokenFileMagic;
-  append<uint32_t>(out, sizeof(Id));
-  append<uint32_t>(out, vocab);
-  append<uint64_t>(out, promised);
-  for (Id id : ids) append(out, id);
-  return out;
-}
 
 TEST(TokenStream, ReadsTheBytesOfATextAsUnsignedIds) {
   ScratchFile file(std::string("a\xff\0z", 4));
@@ -68,6 +43,23 @@ TEST(TokenStream, SaysHowToGetTheDemoTextWhenTheFileIsMissing) {
   EXPECT_THAT(e.what(), HasSubstr("scripts/demo"));
 }
 
+TEST(TokenStream, NamesTheFilesThatAreNearestToAMissingOne) {
+  const ScratchFile file("abc", "_near.txt");
+  const std::string missing = file.path().substr(0, file.path().size() - 5) + "t.txt";
+  const Error e = error_of([&] { TokenStream::open(missing); });
+  EXPECT_EQ(e.code(), YOKE_NOT_FOUND);
+  EXPECT_THAT(e.what(), HasSubstr("does not exist; nearest names in"));
+  EXPECT_THAT(e.what(), HasSubstr("_near.txt"));
+  EXPECT_THAT(error_of([] { TokenStream::open("a.bin,b.bin"); }).what(),
+              HasSubstr("write a list as [\"a\", \"b\"]"));
+}
+
+TEST(TokenStream, NamesTheFormatOfAParquetFile) {
+  const ScratchFile file("PAR1abcd", ".parquet");
+  EXPECT_THAT(error_of([&] { TokenStream::open(file.path()); }).what(),
+              HasSubstr("is a Parquet file"));
+}
+
 TEST(TokenStream, RefusesAFolder) {
   const Error e = error_of([] { TokenStream::open("/tmp"); });
   EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
@@ -79,19 +71,6 @@ std::string llmc_file(int32_t magic, int32_t version, int32_t promised, const st
   for (const int32_t word : {magic, version, promised}) append(out, word);
   out.resize(1024);
   return out + ids;
-}
-
-template <class Id>
-std::string raw(const std::vector<Id>& ids) {
-  std::string out;
-  for (const Id id : ids) append(out, id);
-  return out;
-}
-
-std::vector<int64_t> all_ids(const TokenStream& stream) {
-  std::vector<int64_t> out(static_cast<size_t>(stream.size()));
-  stream.read(0, stream.size(), out.data());
-  return out;
 }
 
 TEST(TokenStream, ReadsBothKindsOfLlmcFiles) {
@@ -131,7 +110,7 @@ TEST(TokenStream, RefusesAFileInAnotherFormat) {
       {&yoke, "nanogpt", YOKE_INVALID_ARGUMENT, "data.format = \"yoke\""},
       {&llmc, "nanogpt", YOKE_INVALID_ARGUMENT, "data.format = \"llmc\""},
       {&odd, "nanogpt", YOKE_DATA_LOSS, "has 3 bytes"},
-      {&odd, "numpy", YOKE_INVALID_ARGUMENT, "allowed: auto, text, yoke, nanogpt, llmc"},
+      {&odd, "numpy", YOKE_INVALID_ARGUMENT, "allowed: auto, text, yoke, nanogpt, llmc, npy"},
   };
   for (const auto& [file, format, code, fragment] : rows) {
     const Error e = error_of([&, f = file, as = format] { TokenStream::open(f->path(), as); });
