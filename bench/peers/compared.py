@@ -6,6 +6,7 @@ import os
 
 # Keys of a run file for which the peers support only one value, with this value.
 FIXED = {"model.family": "llama", "model.from": "", "model.tied": False, "data.order": "sequential", "data.pad_token": None,
+         "data.weights": [], "eval.path": "",
          "train.optimizer": "adamw", "train.schedule": "constant", "train.decay": "all", "train.clip": 1.0,
          "train.weight_decay": 0.1, "train.betas": [0.9, 0.95], "train.eps": 1e-8}
 
@@ -18,6 +19,8 @@ def read_run(options):
         run = json.load(file)
     wrong = [f"{key} = {run[key]}; the peers support {value}" for key, value in FIXED.items()
              if run.get(key, value) != value]
+    if not os.path.isfile(str(run["data.path"])):
+        wrong.append(f"data.path = {run['data.path']}; the peers support one file")
     if run["precision.param"] not in ("fp32", "fp64"):
         wrong.append(f"precision.param = {run['precision.param']}; the peers support fp32 and fp64")
     if wrong:

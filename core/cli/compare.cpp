@@ -140,6 +140,17 @@ std::vector<LoadedConfig> check_cases(const Request& request, const std::vector<
   throw Stop{faults.size() == backends.size() ? kExitUsage : kExitPlugin, joined(backends)};
 }
 
+// Returns a path, or a list of paths, as absolute paths. An empty path stays empty.
+nlohmann::ordered_json absolute_paths(const nlohmann::ordered_json& paths) {
+  if (paths.is_string()) {
+    const auto path = paths.get<std::string>();
+    return path.empty() ? path : std::filesystem::absolute(path).string();
+  }
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& path : paths) list.push_back(absolute_paths(path));
+  return list;
+}
+
 // Returns the configuration for external commands: every key, with the dimensions of the model
 // filled in.
 std::string external_json(const LoadedConfig& config, int64_t steps) {
@@ -147,7 +158,7 @@ std::string external_json(const LoadedConfig& config, int64_t steps) {
   const auto origins = nlohmann::ordered_json::parse(origins_json(config));
   for (const auto& [key, entry] : origins.items()) run[key] = entry.at("value");
   run["train.steps"] = steps;
-  run["data.path"] = std::filesystem::absolute(config.run.data.path).string();
+  for (const char* key : {"data.path", "eval.path"}) run[key] = absolute_paths(run[key]);
   const std::vector<std::string> ours = hf_families();
   const std::string family = model_family(config.run.model);
   if (std::find(ours.begin(), ours.end(), family) != ours.end()) {

@@ -58,13 +58,21 @@ std::string preview(const TokenStream& stream) {
   return text;
 }
 
-Json describe(const Request& request, const TokenStream& stream) {
+uint64_t bytes_of(const std::vector<std::string>& files) {
+  uint64_t bytes = 0;
+  for (const std::string& file : files) bytes += std::filesystem::file_size(file);
+  return bytes;
+}
+
+Json describe(const Request& request, const Source& source) {
+  const TokenStream& stream = *source.stream;
   const Range ids = scan(stream);
   const WindowSplit windows =
       split_windows(stream.size(), request.data.seq_len, request.data.holdout);
-  Json json = {{"path", request.data.path},
+  Json json = {{"path", source.name},
+               {"files", source.files.size()},
                {"format", stream.format()},
-               {"bytes", std::filesystem::file_size(request.data.path)},
+               {"bytes", bytes_of(source.files)},
                {"tokens", stream.size()},
                {"vocabulary", stream.vocab() > 0 ? Json(stream.vocab()) : Json()},
                {"min_id", stream.size() > 0 ? Json(ids.min) : Json()},
@@ -78,8 +86,8 @@ Json describe(const Request& request, const TokenStream& stream) {
 }
 
 int inspect(const Request& request) {
-  const auto stream = TokenStream::open(request.data.path, request.data.format, request.vocab);
-  const Json json = describe(request, *stream);
+  const Json json = describe(
+      request, open_source("data.path", request.data.path, request.data.format, request.vocab));
   if (request.json) {
     std::puts(json.dump(2).c_str());
     return kExitOk;
@@ -103,11 +111,14 @@ int data_command(const std::vector<std::string>& args) {
   app.require_subcommand(1);
   Request request;
   CLI::App* look =
-      app.add_subcommand("inspect", "read a whole file as a run does, and print what it contains");
-  look->add_option("FILE", request.data.path, "a text, or a .bin of token ids")->required();
+      app.add_subcommand("inspect", "read whole files as a run does, and print what they contain");
+  look->add_option("PATH",
+                   request.data.path,
+                   "texts, or files of token ids; folders and patterns; all of them are one stream")
+      ->required();
   look->add_option("--format",
                    request.data.format,
-                   "format of the file: auto, text, yoke, nanogpt or llmc; default: auto")
+                   "format of the files: auto, text, yoke, nanogpt, llmc or npy; default: auto")
       ->type_name("FORMAT");
   look->add_option("--vocab", request.vocab, "refuse ids that are not below N, as model.vocab does")
       ->type_name("N")

@@ -58,6 +58,7 @@ class Loader {
     for (const Setting& table : settings_.empty_tables) check_empty_table(table);
     // If the file could not be parsed, we cannot tell which required keys it lacks.
     if (settings_.file_is_known) {
+      set_dependent_defaults();
       check_required();
       find_contradictions();
     }
@@ -240,6 +241,12 @@ class Loader {
     }
     return "; it is neither a table of the run file nor a backend (found: " +
            (known_.empty() ? "none" : join(known_)) + ")" + did_you_mean(table, names);
+  }
+
+  // With evaluation data of its own, the training data is not held out unless the user asks for it,
+  // which is then a contradiction.
+  void set_dependent_defaults() {
+    if (!run_.eval.path.empty() && origin_of_.count("data.holdout") == 0) run_.data.holdout = 0;
   }
 
   void check_required() {

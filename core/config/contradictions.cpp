@@ -161,11 +161,33 @@ void check_fp16_products(const ConfigView& view, Found& found) {
                   "no loss scale, or precision.product = \"param\"");
 }
 
+void check_weights(const ConfigView& view, Found& found) {
+  if (!sound(view, {"data.path", "data.weights"})) return;
+  const size_t weights = view.run.data.weights.size(), entries = view.run.data.path.size();
+  if (weights == 0 || weights == entries) return;
+  found.push_back(view.cite("data.weights") + concat(" has a weight for ", weights) +
+                  (weights == 1 ? " entry, but " : " entries, but ") + view.cite("data.path") +
+                  concat(" has ", entries, "; give one weight for each entry of data.path"));
+}
+
+void check_eval_path(const ConfigView& view, Found& found) {
+  if (!sound(view, {"eval.path", "eval.every", "data.holdout"})) return;
+  if (view.run.eval.path.empty()) return;
+  if (view.run.data.holdout > 0)
+    found.push_back(view.cite("data.holdout") +
+                    " would hold out training data for evaluation, but " + view.cite("eval.path") +
+                    " is evaluated; remove one of them");
+  if (view.run.eval.every == 0)
+    found.push_back(view.cite("eval.path") + " is never evaluated, because " +
+                    view.cite("eval.every") + "; set eval.every above 0, or remove eval.path");
+}
+
 void check_evaluation(const ConfigView& view, Found& found) {
-  if (!sound(view, {"eval.every", "data.holdout"})) return;
-  if (view.run.eval.every == 0 || view.run.data.holdout > 0) return;
+  if (!sound(view, {"eval.every", "eval.path", "data.holdout"})) return;
+  if (view.run.eval.every == 0 || view.run.data.holdout > 0 || !view.run.eval.path.empty()) return;
   found.push_back(view.cite("eval.every") + " has no data to evaluate on, because " +
-                  view.cite("data.holdout") + "; set eval.every = 0, or data.holdout above 0");
+                  view.cite("data.holdout") +
+                  "; set eval.every = 0, data.holdout above 0, or eval.path");
 }
 
 void check_profile(const ConfigView& view, Found& found) {
@@ -214,6 +236,8 @@ std::vector<std::string> contradictions(const ConfigView& view) {
   check_division(view, found, "model.dim", "model.heads");
   check_division(view, found, "model.heads", "model.kv_heads");
   check_division(view, found, "train.global_batch", "train.micro_batch");
+  check_weights(view, found);
+  check_eval_path(view, found);
   check_evaluation(view, found);
   check_optimizer(view, found);
   check_adapters(view, found);

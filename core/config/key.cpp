@@ -14,7 +14,18 @@
 namespace yoke {
 namespace {
 
-enum class Type { kInt, kFloat, kBool, kString, kTwoFloats, kTwoInts, kInts, kStrings };
+enum class Type {
+  kInt,
+  kFloat,
+  kBool,
+  kString,
+  kTwoFloats,
+  kTwoInts,
+  kInts,
+  kFloats,
+  kStrings,
+  kOneOrMoreStrings
+};
 
 // Maps the type of a field to the type of its value: std::optional<T> to T, any other T to itself.
 template <class T>
@@ -43,11 +54,14 @@ constexpr Type type_of() {
     return Type::kTwoInts;
   else if constexpr (std::is_same_v<U, std::vector<int64_t>>)
     return Type::kInts;
+  else if constexpr (std::is_same_v<U, std::vector<double>>)
+    return Type::kFloats;
   else
     return Type::kStrings;
 }
 
 Type type_of(const Key& key) {
+  if (key.is(kOneOrMore)) return Type::kOneOrMoreStrings;
   RunConfig any;
   return std::visit([](auto* place) { return type_of<std::decay_t<decltype(*place)>>(); },
                     key.field(any));
@@ -91,10 +105,26 @@ T from_value(const Value& value) {
       return {std::get<int64_t>(list[0].data), std::get<int64_t>(list[1].data)};
     } else {
       T items;
-      for (const Value& v : list) items.push_back(std::get<typename T::value_type>(v.data));
+      for (const Value& v : list) items.push_back(from_value<typename T::value_type>(v));
       return items;
     }
   }
+}
+
+// Returns the list that a value of a key with kOneOrMore stands for. An empty string is an empty
+// list.
+Value as_list(const Value& value) {
+  const auto* text = std::get_if<std::string>(&value.data);
+  if (text == nullptr) return value;
+  return {text->empty() ? std::vector<Value>{} : std::vector<Value>{value}};
+}
+
+// The inverse of as_list(): one string is not written as a list, so a run file reads back
+// unchanged.
+Value without_list(const Value& value) {
+  const auto& list = std::get<std::vector<Value>>(value.data);
+  if (list.empty()) return {std::string()};
+  return list.size() == 1 ? list[0] : value;
 }
 
 bool is_number(const Value& value) {
@@ -126,6 +156,11 @@ bool has_type(Type type, const Value& value) {
              std::all_of(list->begin(), list->end(), is_integer);
     case Type::kInts:
       return list != nullptr && std::all_of(list->begin(), list->end(), is_integer);
+    case Type::kFloats:
+      return list != nullptr && std::all_of(list->begin(), list->end(), is_number);
+    case Type::kOneOrMoreStrings:
+      if (is_string(value)) return true;
+      [[fallthrough]];
     case Type::kStrings:
       return list != nullptr && std::all_of(list->begin(), list->end(), is_string);
   }
@@ -148,6 +183,10 @@ const char* expectation(Type type) {
       return "a list of two integers, like [10, 12]";
     case Type::kInts:
       return "a list of integers, like [1, 10]";
+    case Type::kFloats:
+      return "a list of numbers, like [0.7, 0.3]";
+    case Type::kOneOrMoreStrings:
+      return "a string, or a list of strings, like [\"a\", \"b\"]";
     case Type::kStrings:
       return "a list of strings, like [\"/a\", \"/b\"]";
   }
@@ -226,8 +265,12 @@ std::string type_name(const Key& key) {
       return "two ints";
     case Type::kInts:
       return "ints";
+    case Type::kFloats:
+      return "floats";
     case Type::kStrings:
       return "strings";
+    case Type::kOneOrMoreStrings:
+      return "string or strings";
   }
   return "";
 }
@@ -262,13 +305,15 @@ std::optional<Value> read_key(const Key& key, const RunConfig& config) {
       },
       field);
   if (key.is(kZeroIsUnset) && value == Value{int64_t{0}}) return std::nullopt;
+  if (key.is(kOneOrMore)) return without_list(*value);
   return value;
 }
 
 void write_key(const Key& key, const Value& value, RunConfig& config) {
   std::visit(
       [&](auto* place) {
-        *place = from_value<typename Inner<std::decay_t<decltype(*place)>>::type>(value);
+        using T = typename Inner<std::decay_t<decltype(*place)>>::type;
+        *place = from_value<T>(key.is(kOneOrMore) ? as_list(value) : value);
       },
       key.field(config));
 }
@@ -279,6 +324,7 @@ std::string check_key(const Key& key, const Value& value) {
   const auto* list = std::get_if<std::vector<Value>>(&value.data);
   if (list == nullptr) return check_item(key, value);
   for (const Value& item : *list) {
+    if (key.is(kOneOrMore) && item == Value{std::string()}) return "no entry may be empty";
     if (const std::string fault = check_item(key, item); !fault.empty()) return fault;
   }
   return "";
@@ -292,7 +338,9 @@ Value loose_value(const Key& key, const std::string& text) {
   std::optional<Value> value = parse_toml_value(text);
   if (type == Type::kString) return value && is_string(*value) ? *value : Value{text};
   if (value && has_type(type, *value)) return *value;
-  if (type == Type::kTwoFloats || type == Type::kTwoInts || type == Type::kInts) {
+  if (type == Type::kOneOrMoreStrings) return {text};
+  if (type == Type::kTwoFloats || type == Type::kTwoInts || type == Type::kInts ||
+      type == Type::kFloats) {
     if (auto list = parse_toml_value("[" + text + "]")) return *list;
   }
   if (type == Type::kStrings && !text.starts_with('[')) {

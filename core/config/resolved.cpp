@@ -74,9 +74,15 @@ std::vector<Resolved> shared_values(const LoadedConfig& config) {
 }
 
 std::string resume_digest(const LoadedConfig& config) {
+  const RunConfig defaults;
   std::string text;
   for (const Resolved& item : config.values) {
-    if (!is_free(item.key)) text += item.key + " = " + item.value + "\n";
+    const Key* key = find_key(item.key);
+    if (is_free(item.key)) continue;
+    if (key != nullptr && key->is(kLater) && read_key(*key, config.run) == read_key(*key, defaults))
+      continue;
+    text += item.key + " = " + item.value + "
+";
   }
   return string_printf("%016llx", static_cast<unsigned long long>(fnv1a(text)));
 }

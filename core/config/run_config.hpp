@@ -68,12 +68,16 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::string path;             // "" = the model family provides its own data
-  std::string format = "auto";  // auto | text | yoke | nanogpt | llmc
+  // Files, folders and patterns; empty = the model family provides its own data.
+  std::vector<std::string> path;
+  // One weight for each entry of `path`, which is then a source of its own; empty = all entries are
+  // one stream.
+  std::vector<double> weights;
+  std::string format = "auto";  // auto | text | yoke | nanogpt | llmc | npy
   int64_t seq_len = 256;
   std::string order = "shuffled";    // shuffled | sequential
   std::optional<int64_t> pad_token;  // token id whose targets do not count in the loss
-  double holdout = 0.05;             // fraction of the stream, at its end, kept for evaluation
+  double holdout = 0.05;             // fraction of a stream, at its end, kept for evaluation
 };
 
 // The key of lr_schedule is train.schedule.
@@ -124,7 +128,9 @@ struct LrScheduleConfig {
 
 struct EvalConfig {
   int64_t every = 0;    // steps; 0 = never
-  int64_t batches = 0;  // global batches per evaluation; 0 = the whole held-out tail
+  int64_t batches = 0;  // global batches per evaluation; 0 = all of the evaluation data
+  // Files, folders and patterns, as in data.path; empty = the held-out tail of the training data.
+  std::vector<std::string> path;
 };
 
 struct PrecisionConfig {

@@ -30,6 +30,7 @@ using Field = std::variant<std::string*,
                            std::array<double, 2>*,
                            std::optional<std::array<int64_t, 2>>*,
                            std::vector<int64_t>*,
+                           std::vector<double>*,
                            std::vector<std::string>*>;
 
 // The largest count that a key accepts, because the contract stores counts in 32 bits.
@@ -52,7 +53,10 @@ enum KeyFlag : uint32_t {
   kFree = 8,         // the value may change when a run is resumed
   kNoVariable = 16,  // no YOKE_* variable sets the key
   kPerRank = 32,     // the ranks of a run may have different values
-  kTunable = 64,     // the value may change when a run is resumed, which changes the later steps
+  kOneOrMore = 64,   // a list of strings that may be written as one string
+  // Older releases lack the key, so its default value is not part of the resume digest.
+  kLater = 128,
+  kTunable = 256,    // the value may change when a run is resumed, which changes the later steps
 };
 
 struct Key {
@@ -72,7 +76,8 @@ const Key* find_key(std::string_view name);  // NULL if there is no such key
 std::vector<std::string> key_names();
 bool is_table(std::string_view name);  // true for "train"
 
-// Returns "int", "float", "bool", "string", "two floats", "two ints", "ints" or "strings".
+// Returns "int", "float", "bool", "string", "two floats", "two ints", "ints", "floats", "strings"
+// or "string or strings".
 std::string type_name(const Key& key);
 // Returns the accepted values for a message: "adamw, sgd", "1 or more" or "any".
 std::string allowed(const Key& key);

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "core/data/data_files.hpp"
+#include "core/data/joined_stream.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -28,23 +30,140 @@ void check_config(const DataConfig& config) {
   }
 }
 
+NamedStream named(const Source& source) {
+  return {source.files[0], source.stream};
+}
+
 WindowSplit split(int64_t windows, double holdout) {
   int64_t held_out = std::llround(holdout * static_cast<double>(windows));
   if (holdout > 0) held_out = std::max<int64_t>(held_out, 1);
   return {windows - held_out, held_out};
 }
 
-DataSet make_data_set(std::shared_ptr<const TokenStream> stream,
-                      int64_t targets,
-                      const WindowSplit& parts,
-                      const DataConfig& config,
-                      uint64_t seed) {
+// The windows of all sources of a run, before they are numbered.
+struct Windows {
+  std::vector<WindowSplit> of_source;
+  int64_t evaluation = 0;  // windows of eval.path
+};
+
+// Numbers the windows: the training part, then the evaluation part.
+std::vector<WindowRange> ranges_of(const Windows& windows) {
+  std::vector<WindowRange> ranges;
+  int64_t next = 0;
+  const auto add = [&](int64_t count, size_t source, int64_t first_in_stream) {
+    if (count > 0) ranges.push_back({next, count, source, first_in_stream});
+    next += count;
+  };
+  const std::vector<WindowSplit>& all = windows.of_source;
+  for (size_t s = 0; s < all.size(); ++s) add(all[s].train, s, 0);
+  for (size_t s = 0; s < all.size(); ++s) add(all[s].held_out, s, all[s].train);
+  add(windows.evaluation, all.size(), 0);
+  return ranges;
+}
+
+SampleOrder training_order(const Windows& windows, const DataConfig& config, uint64_t seed) {
   const bool shuffled = config.order == "shuffled";
-  return {std::move(stream),
-          targets,
-          Sampler(0, parts.train, shuffled, seed),
-          Sampler(parts.train, parts.held_out, false, seed),
-          config.pad_token};
+  std::vector<Sampler> samplers;
+  int64_t first = 0;
+  for (size_t s = 0; s < windows.of_source.size(); ++s) {
+    const int64_t count = windows.of_source[s].train;
+    samplers.emplace_back(first, count, shuffled, seed + (uint64_t{s} << 32));
+    first += count;
+  }
+  if (config.weights.empty()) return samplers[0];
+  return {std::move(samplers), Mixture(config.weights)};
+}
+
+// Returns a data set without sources and notes.
+DataSet number_windows(const Windows& windows, const DataConfig& config, SampleOrder training) {
+  const int64_t train = training.num_windows();
+  int64_t held_out = windows.evaluation;
+  for (const WindowSplit& split : windows.of_source) held_out += split.held_out;
+  return {.sources = {},
+          .ranges = ranges_of(windows),
+          .seq_len = config.seq_len,
+          .train = std::move(training),
+          .held_out = Sampler(train, held_out, false, 0),
+          .pad_token = config.pad_token};
+}
+
+std::string source_has(const std::string& key, const Source& source) {
+  return path_is(key, source.name) + concat(" has ", source.stream->size(), " tokens");
+}
+
+// Refuses a source without a training window.
+WindowSplit windows_of(const Source& source, const DataConfig& config) {
+  const WindowSplit parts = split_windows(source.stream->size(), config.seq_len, config.holdout);
+  if (parts.train >= 1) return parts;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              concat(source_has("data.path", source), ", but data.seq_len = ", config.seq_len) +
+                  concat(" with data.holdout = ", config.holdout) +
+                  concat(" needs at least ", (config.holdout > 0 ? 2 : 1) * config.seq_len + 1) +
+                  "; give a longer text or a smaller data.seq_len");
+}
+
+// A step must not read a window twice. share: part of the batch that comes from this source.
+void check_batch(
+    const Source& source, const WindowSplit& parts, double share, int64_t batch, int64_t seq_len) {
+  const double windows = static_cast<double>(parts.train);
+  constexpr double kRounding = 1e-6;
+  if (share * static_cast<double>(batch) <= windows + kRounding) return;
+  const std::string of_batch = share < 1 ? string_printf(", of which %.6g come from this source",
+                                                         share * static_cast<double>(batch))
+                                         : "";
+  throw Error(YOKE_INVALID_ARGUMENT,
+              concat("train.global_batch = ", batch, " sequences", of_batch, ", but ") +
+                  concat(source_has("data.path", source), ", which make ", parts.train) +
+                  concat(" training windows of ", seq_len, " (and ", parts.held_out, " held out)") +
+                  concat("; allowed: 1 to ", static_cast<int64_t>(windows / share)) +
+                  ", or a smaller data.seq_len or data.holdout");
+}
+
+// Opens data.path: one source, or with weights one for each entry.
+std::vector<Source> open_training(const DataConfig& config, int64_t vocab) {
+  if (config.weights.empty()) return {open_source("data.path", config.path, config.format, vocab)};
+  std::vector<Source> sources;
+  std::vector<std::string> files;
+  for (const std::string& entry : config.path) {
+    sources.push_back(open_source("data.path", {entry}, config.format, vocab));
+    const Source& opened = sources.back();
+    files.insert(files.end(), opened.files.begin(), opened.files.end());
+    for (const Source& earlier : sources)
+      require_same_tokens("data.path", named(earlier), named(opened));
+  }
+  if (const std::string twice = find_repeated_file(files); !twice.empty())
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "data.path names the file \"" + twice +
+                    "\" in two sources of a mixture; allowed: each file in one source");
+  return sources;
+}
+
+// Opens eval.path and appends it to the sources. Returns its number of windows.
+int64_t open_evaluation(const std::vector<std::string>& path,
+                        const DataConfig& config,
+                        int64_t vocab,
+                        std::vector<Source>& sources) {
+  Source opened = open_source("eval.path", path, config.format, vocab);
+  for (const Source& source : sources)
+    require_same_tokens("data.path with eval.path", named(source), named(opened));
+  const int64_t windows = split_windows(opened.stream->size(), config.seq_len, 0).train;
+  if (windows < 1)
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat(source_has("eval.path", opened), ", but data.seq_len = ", config.seq_len) +
+                    concat(" needs at least ", config.seq_len + 1, "; give a longer text"));
+  sources.push_back(std::move(opened));
+  return windows;
+}
+
+// Returns a note if a file of eval.path is trained on, too; its loss then measures memory.
+std::vector<std::string> notes_on(const std::vector<Source>& sources) {
+  std::vector<std::string> files;
+  for (const Source& source : sources)
+    files.insert(files.end(), source.files.begin(), source.files.end());
+  const std::string twice = find_repeated_file(files);
+  if (twice.empty()) return {};
+  return {"eval.path names the file \"" + twice +
+          "\", which data.path trains on, too, so the evaluation loss is not that of unseen text"};
 }
 
 }  // namespace
@@ -53,27 +172,23 @@ WindowSplit split_windows(int64_t tokens, int64_t seq_len, double holdout) {
   return split(tokens > 0 ? (tokens - 1) / seq_len : 0, holdout);
 }
 
-DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab) {
+DataSet open_data(const DataConfig& config,
+                  int64_t global_batch,
+                  uint64_t seed,
+                  int64_t vocab,
+                  const std::vector<std::string>& eval_path) {
   check_config(config);
-  auto stream = TokenStream::open(config.path, config.format, vocab);
-  const std::string stream_has =
-      concat("data.path = \"", config.path, "\" has ", stream->size(), " tokens");
-  const WindowSplit parts = split_windows(stream->size(), config.seq_len, config.holdout);
-  if (parts.train < 1) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                concat(stream_has, ", but data.seq_len = ", config.seq_len) +
-                    concat(" with data.holdout = ", config.holdout) +
-                    concat(" needs at least ", (config.holdout > 0 ? 2 : 1) * config.seq_len + 1) +
-                    "; give a longer text or a smaller data.seq_len");
-  }
-  if (global_batch > parts.train) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                concat("train.global_batch = ", global_batch, " sequences, but ", stream_has) +
-                    concat(", which make ", parts.train, " training windows of ", config.seq_len) +
-                    concat(" (and ", parts.held_out, " held out); allowed: 1 to ", parts.train) +
-                    ", or a smaller data.seq_len or data.holdout");
-  }
-  return make_data_set(std::move(stream), config.seq_len, parts, config, seed);
+  std::vector<Source> sources = open_training(config, vocab);
+  Windows windows;
+  for (const Source& source : sources) windows.of_source.push_back(windows_of(source, config));
+  SampleOrder order = training_order(windows, config, seed);
+  for (size_t s = 0; s < sources.size(); ++s)
+    check_batch(sources[s], windows.of_source[s], order.share(s), global_batch, config.seq_len);
+  if (!eval_path.empty()) windows.evaluation = open_evaluation(eval_path, config, vocab, sources);
+  DataSet data = number_windows(windows, config, std::move(order));
+  data.notes = notes_on(sources);
+  data.sources = std::move(sources);
+  return data;
 }
 
 DataSet split_samples(
@@ -88,11 +203,24 @@ DataSet split_samples(
             concat(" held out by data.holdout = ", config.holdout, "); allowed: at most ") +
             std::to_string(std::max<int64_t>(parts.train, 0)));
   }
-  return make_data_set(nullptr, targets, parts, config, seed);
+  const Windows windows{{parts}, 0};
+  DataSet data = number_windows(windows, config, training_order(windows, config, seed));
+  data.seq_len = targets;
+  return data;
+}
+
+void read_window(const DataSet& data, int64_t window, int64_t skip, int64_t count, int64_t* out) {
+  const auto after = std::upper_bound(
+      data.ranges.begin(), data.ranges.end(), window, [](int64_t w, const WindowRange& range) {
+        return w < range.first;
+      });
+  const WindowRange& range = *(after - 1);
+  const int64_t begin = (range.first_in_stream + window - range.first) * data.seq_len;
+  data.sources[range.source].stream->read(begin + skip, count, out);
 }
 
 HostMicroBatch read_micro_batch(const DataSet& data,
-                                const Sampler& part,
+                                const SampleOrder& part,
                                 int64_t first_sample,
                                 int64_t sequences) {
   const size_t seq_len = static_cast<size_t>(data.seq_len),
@@ -103,10 +231,9 @@ HostMicroBatch read_micro_batch(const DataSet& data,
                        std::vector<int64_t>(n),
                        std::vector<int64_t>(n)};
   for (size_t i = 0; i < n; i += seq_len) {
-    const int64_t begin =
-        part.window(first_sample + static_cast<int64_t>(i / seq_len)) * data.seq_len;
-    data.stream->read(begin, data.seq_len, &batch.tokens[i]);
-    data.stream->read(begin + 1, data.seq_len, &batch.targets[i]);
+    const int64_t window = part.window(first_sample + static_cast<int64_t>(i / seq_len));
+    read_window(data, window, 0, data.seq_len, &batch.tokens[i]);
+    read_window(data, window, 1, data.seq_len, &batch.targets[i]);
     std::iota(&batch.positions[i], &batch.positions[i] + seq_len, int64_t{0});
   }
   if (data.pad_token)
@@ -115,15 +242,14 @@ HostMicroBatch read_micro_batch(const DataSet& data,
 }
 
 int64_t count_targets(const DataSet& data,
-                      const Sampler& part,
+                      const SampleOrder& part,
                       int64_t first_sample,
                       int64_t sequences) {
   if (!data.pad_token) return sequences * data.seq_len;
   int64_t count = 0;
   std::vector<int64_t> targets(data.seq_len);
   for (int64_t i = 0; i < sequences; ++i) {
-    data.stream->read(
-        part.window(first_sample + i) * data.seq_len + 1, data.seq_len, targets.data());
+    read_window(data, part.window(first_sample + i), 1, data.seq_len, targets.data());
     count += data.seq_len - std::count(targets.begin(), targets.end(), *data.pad_token);
   }
   return count;

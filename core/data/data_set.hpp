@@ -1,5 +1,5 @@
-// The training data of a run: windows of a token stream, split into a training part and a held-out
-// part. No LibTorch.
+// The data of a run: windows of token streams, divided into a training part and an evaluation part.
+// No LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -8,33 +8,60 @@
 #include <vector>
 
 #include "core/config/run_config.hpp"
-#include "core/data/sampler.hpp"
-#include "core/data/token_stream.hpp"
+#include "core/data/sample_order.hpp"
+#include "core/data/source.hpp"
 
 namespace yoke {
 
 // The target id that does not count in the loss.
 inline constexpr int64_t kNoTarget = -100;
 
-// Window w of a stream is tokens [w * seq_len, (w + 1) * seq_len]: seq_len + 1 tokens, of which the
-// last is only a target.
-struct DataSet {
-  std::shared_ptr<const TokenStream> stream;  // NULL: the model family provides its own samples
-  int64_t seq_len = 0;                        // targets of one window
-  Sampler train, held_out;
-  std::optional<int64_t> pad_token{};  // targets with this id become kNoTarget
+// Consecutive windows of a data set that are consecutive in a stream, too.
+struct WindowRange {
+  int64_t first = 0;  // number of its first window in the data set
+  int64_t count = 0;
+  size_t source = 0;            // index in DataSet::sources
+  int64_t first_in_stream = 0;  // number of its first window in the stream
 };
 
-// Opens data.path. The held-out part is the tail of the stream; it is always read in ascending
-// order and has at least one window if data.holdout > 0. vocab: vocabulary size of the model, 0 =
-// none; the caller checks that it is at least stream->vocab(). Throws Error: INVALID_ARGUMENT if
-// the stream is too short or a global batch is larger than the training part; and the errors of
-// TokenStream::open.
-DataSet open_data(const DataConfig& config, int64_t global_batch, uint64_t seed, int64_t vocab = 0);
+// Window w of a stream is tokens [w * seq_len, (w + 1) * seq_len]: seq_len + 1 tokens, of which the
+// last is only a target. In a data set, the windows of the training part come first, source by
+// source, and those of the evaluation part follow. With one stream they are numbered as there.
+struct DataSet {
+  // The sources of training, and then that of eval.path, if it is set. Empty: the model family
+  // provides its own samples.
+  std::vector<Source> sources;
+  std::vector<WindowRange> ranges;     // all windows, in ascending order
+  int64_t seq_len = 0;                 // targets of one window
+  SampleOrder train, held_out;         // the training part and the evaluation part
+  std::optional<int64_t> pad_token{};  // targets with this id become kNoTarget
+  std::vector<std::string> notes{};    // sentences for the user
 
-// Splits the `count` samples of a model family in the same way; a sample counts as one window
-// and has `targets` targets. Throws Error(INVALID_ARGUMENT) if a global batch is larger than
-// the training part.
+  bool has_tokens() const { return !sources.empty(); }
+  // Returns the source of eval.path; NULL if the evaluation part was held out.
+  const Source* evaluation() const {
+    return sources.size() > train.num_sources() ? &sources.back() : nullptr;
+  }
+};
+
+// Opens data.path and eval_path. Without data.weights, all files of data.path are one stream, and
+// sample n of the training part is window Sampler::window(n) of it. With weights, every entry of
+// data.path is a source with a sampler of its own, whose seed is `seed` + 2^32 * its number, and
+// Mixture chooses the source of each sample. The evaluation part is eval_path, or without it the
+// tail of each source, at least one window if data.holdout > 0. It is always read in ascending
+// order. vocab: vocabulary size of the model, 0 = none; the caller checks that it is at least that
+// of the streams. Throws Error: INVALID_ARGUMENT if a stream is too short, if a step would need
+// more windows of a source than it has, or if sources differ in their tokens; and the errors of
+// open_source() and Mixture.
+DataSet open_data(const DataConfig& config,
+                  int64_t global_batch,
+                  uint64_t seed,
+                  int64_t vocab = 0,
+                  const std::vector<std::string>& eval_path = {});
+
+// Splits the `count` samples of a model family in the same way as one stream; a sample counts as
+// one window and has `targets` targets. Requires that data.weights is empty. Throws
+// Error(INVALID_ARGUMENT) if a global batch is larger than the training part.
 DataSet split_samples(
     const DataConfig& config, int64_t count, int64_t targets, int64_t global_batch, uint64_t seed);
 
@@ -43,6 +70,10 @@ struct WindowSplit {
   int64_t train = 0, held_out = 0;
 };
 WindowSplit split_windows(int64_t tokens, int64_t seq_len, double holdout);
+
+// Copies tokens [skip, skip + count) of a window, which has seq_len + 1 tokens, to out. Throws the
+// errors of TokenStream::read().
+void read_window(const DataSet& data, int64_t window, int64_t skip, int64_t count, int64_t* out);
 
 // The inputs of one micro-batch in host memory: each [sequences, seq_len], row-major.
 struct HostMicroBatch {
@@ -53,13 +84,13 @@ struct HostMicroBatch {
 // Reads `sequences` consecutive samples of a part. Positions are 0 .. seq_len - 1 in every
 // sequence.
 HostMicroBatch read_micro_batch(const DataSet& data,
-                                const Sampler& part,
+                                const SampleOrder& part,
                                 int64_t first_sample,
                                 int64_t sequences);
 
 // Returns how many targets of `sequences` consecutive samples count in the loss.
 int64_t count_targets(const DataSet& data,
-                      const Sampler& part,
+                      const SampleOrder& part,
                       int64_t first_sample,
                       int64_t sequences);
 

@@ -36,7 +36,7 @@ class JoinedStream final : public TokenStream {
 
  private:
   std::vector<NamedStream> parts_;
-  std::vector<int64_t> ends_;  // for each file, the number of tokens up to its end
+  std::vector<int64_t> ends_;  // number of tokens up to the end of each file
   int64_t size_ = 0;
 };
 

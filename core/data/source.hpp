@@ -12,7 +12,7 @@ namespace yoke {
 
 struct Source {
   std::string name;                // what the run file names, such as `web/*.bin`
-  std::vector<std::string> files;  // in the order of the stream
+  std::vector<std::string> files;  // files in the order of the stream
   std::shared_ptr<const TokenStream> stream;
 };
 

@@ -110,6 +110,7 @@ std::string json_line(const StepMetrics& m) {
                {"grad_norm", m.grad_norm},
                {"lr", m.lr},
                {"tokens", m.tokens},
+               {"epoch", m.epoch},
                {"step_seconds", m.step_seconds},
                {"tps", m.tps},
                {"tflops", m.tflops},

@@ -33,6 +33,7 @@ struct StepMetrics {
   std::optional<double> loss_scale;  // factor of the loss in this step; set in fp16 runs
   int64_t skipped = 0;               // steps of the run that updated nothing
   int64_t tokens = 0;                // tokens trained on since the start of the run, by all ranks
+  double epoch = 0;                  // number of times that the training data has been read
   double step_seconds = 0;
   double tps = 0;                     // tokens per second, all ranks together
   double tflops = 0;                  // TFLOP per second of one rank; 0 = unknown
@@ -50,7 +51,7 @@ struct StepMetrics {
 // EvalMetrics describes one evaluation.
 struct EvalMetrics {
   int64_t step = 0;
-  double loss = 0;     // mean over the targets of the held-out tail, nats
+  double loss = 0;     // mean over the targets of the evaluation data, nats
   int64_t tokens = 0;  // number of targets in the mean
   double seconds = 0;
 };

@@ -128,6 +128,7 @@ std::vector<Scalar> scalars(const StepMetrics& m) {
       {"memory/max_active(GiB)", memory / kGiB},
       {"memory/max_active(%)", 100 * memory / static_cast<double>(m.memory_total_bytes)},
       {"tokens", static_cast<double>(m.tokens)},
+      {"epoch", m.epoch},
   });
 }
 

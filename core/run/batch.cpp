@@ -19,7 +19,10 @@ namespace {
 
 // Reads token windows. The tensors share one HostMicroBatch, which stays alive until the last of
 // them is freed.
-TorchInputs read_tokens(const DataSet& data, const Sampler& part, int64_t first, int64_t count) {
+TorchInputs read_tokens(const DataSet& data,
+                        const SampleOrder& part,
+                        int64_t first,
+                        int64_t count) {
   const auto host = std::make_shared<HostMicroBatch>(read_micro_batch(data, part, first, count));
   const auto tensor = [&](std::vector<int64_t>& values) {
     return at::from_blob(
@@ -49,7 +52,10 @@ bool alike(const TorchInputs& a, const TorchInputs& b) {
 }
 
 // Reads samples of the model family and stacks them along a new first dimension.
-TorchInputs read_samples(const Samples& own, const Sampler& part, int64_t first, int64_t count) {
+TorchInputs read_samples(const Samples& own,
+                         const SampleOrder& part,
+                         int64_t first,
+                         int64_t count) {
   std::vector<TorchInputs> samples;
   for (int64_t i = 0; i < count; ++i) {
     samples.push_back(own.read(part.window(first + i)));
@@ -80,7 +86,7 @@ at::Tensor copy_to(const at::Tensor& input, at::Device device) {
 }  // namespace
 
 Batch::Batch(const SampleSource& source,
-             const Sampler& part,
+             const SampleOrder& part,
              int64_t start,
              const SampleAssignment& assignment,
              at::Device device)
@@ -88,7 +94,7 @@ Batch::Batch(const SampleSource& source,
       global_{start, assignment.global_batch()},
       tokens_(assignment.global_batch() * source.data.seq_len),
       batch_{} {
-  const bool has_tokens = source.data.stream != nullptr;
+  const bool has_tokens = source.data.has_tokens();
   const int32_t count = assignment.micro_batch;
   for (int32_t a = 0; a < assignment.accumulation; ++a) {
     Micro& micro = micros_[a];

@@ -14,7 +14,7 @@ namespace yoke {
 // Where samples are read from: a token stream, or the model family.
 struct SampleSource {
   const DataSet& data;
-  const Samples& own;  // used if data.stream is NULL
+  const Samples& own;  // used if `data` has no tokens
 };
 
 // Reads this data rank's share of one global batch. Owns the inputs of the micro-batches and the
@@ -26,7 +26,7 @@ class Batch {
   // Error(INVALID_ARGUMENT) if a family's samples differ in roles, shapes or dtypes, or if no
   // target of the global batch counts.
   Batch(const SampleSource& source,
-        const Sampler& part,
+        const SampleOrder& part,
         int64_t start,
         const SampleAssignment& assignment,
         at::Device device = at::kCPU);

@@ -23,7 +23,7 @@ struct BatchLoader::Prefetched {
 };
 
 BatchLoader::BatchLoader(const SampleSource& source,
-                         const Sampler& part,
+                         const SampleOrder& part,
                          const SampleAssignment& assignment,
                          RankDevice* device)
     : source_(source), part_(part), assignment_(assignment), device_(device) {}

@@ -15,7 +15,7 @@ class BatchLoader {
  public:
   // Everything passed by reference or pointer must outlive this object. device: NULL = the CPU.
   BatchLoader(const SampleSource& source,
-              const Sampler& part,
+              const SampleOrder& part,
               const SampleAssignment& assignment,
               RankDevice* device);
 
@@ -30,7 +30,7 @@ class BatchLoader {
   std::unique_ptr<Prefetched> prefetch(int64_t start) const;
 
   const SampleSource& source_;
-  const Sampler& part_;
+  const SampleOrder& part_;
   const SampleAssignment assignment_;
   RankDevice* device_;
   int64_t next_start_ = 0;  // first sample of the batch in next_

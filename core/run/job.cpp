@@ -14,6 +14,7 @@
 #include "core/base/exit_code.hpp"
 #include "core/launch/device_choice.hpp"
 #include "core/model/adapters.hpp"
+#include "core/run/job_data.hpp"
 #include "core/run/other_config.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/plan.hpp"
@@ -135,7 +136,7 @@ FamilyArgs family_args(const RunConfig& run, const OptionList& options, int32_t 
   return {.options = Options(options.data(), options.size()),
           .param_dtype = param_dtype,
           .seq_len = run.data.seq_len,
-          .data_path = run.data.path};
+          .data_path = run.data.path.size() == 1 ? run.data.path[0] : ""};
 }
 
 void choose_family(Draft& draft, const std::map<std::string, Family>& own) {
@@ -159,13 +160,26 @@ void open_stream(Draft& draft) {
   // If the family is unknown because of a fault, it is also unknown whether data.path is needed.
   if (!draft.model && run.data.path.empty()) return;
   const int64_t vocab = draft.model ? draft.model->info.vocab : 0;
-  draft.data = open_data(run.data, run.train.global_batch, run.seed, vocab);
+  draft.data = open_data(run.data, run.train.global_batch, run.seed, vocab, run.eval.path);
+}
+
+// A family with samples of its own receives at most one path and reads it itself.
+void require_own_samples_only(const RunConfig& run) {
+  const char* unused = run.data.path.size() > 1    ? "a data.path with several entries"
+                       : !run.data.weights.empty() ? "data.weights"
+                       : !run.eval.path.empty()    ? "eval.path"
+                                                   : nullptr;
+  if (unused == nullptr) return;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "model family '" + run.model.family + "' has samples of its own, so " + unused +
+                  " has no meaning for it; allowed: at most one data.path");
 }
 
 // Opens data.path, or uses the family's own samples.
 void open_samples(Draft& draft) {
   if (!draft.model || !draft.model->family.samples) return open_stream(draft);
   const RunConfig& run = draft.config.run;
+  require_own_samples_only(run);
   Samples samples = draft.model->family.samples(
       family_args(run, draft.model->options, dtype_by_name(run.precision.param)));
   const std::string name = "model family '" + run.model.family + "': ";
@@ -185,20 +199,10 @@ void open_samples(Draft& draft) {
 }
 
 void check_data(Draft& draft) {
-  const RunConfig& run = draft.config.run;
-  const DataSet& data = *draft.data;
   const int64_t vocab = draft.model ? draft.model->info.vocab : 0;
-  if (data.stream && vocab > 0 && vocab < data.stream->vocab()) {
-    draft.faults.push_back(
-        concat("model.vocab = ", vocab, ", but ", run.data.path, " has token ids up to ") +
-        concat(data.stream->vocab() - 1, "; allowed: at least ", data.stream->vocab()));
-  }
-  if (run.eval.every > 0 && data.held_out.num_windows() < run.train.global_batch) {
-    draft.faults.push_back(
-        concat("eval.every = ", run.eval.every, ", but the held-out tail has ") +
-        concat(data.held_out.num_windows(), " windows, fewer than one global batch of ") +
-        concat(run.train.global_batch, "; raise data.holdout or set eval.every = 0"));
-  }
+  for (std::string& fault : data_faults(draft.config.run, *draft.data, vocab))
+    draft.faults.push_back(std::move(fault));
+  for (std::string& note : data_notes(*draft.data, vocab)) draft.notes.push_back(std::move(note));
 }
 
 // ---- Plan and device ----
@@ -370,7 +374,7 @@ Job make_job(const std::string& config_path,
     if (draft.data) check_data(draft);
   } else {
     const Sampler nothing(0, 0, false, 0);
-    draft.data = DataSet{.stream = nullptr, .train = nothing, .held_out = nothing};
+    draft.data = DataSet{.sources = {}, .ranges = {}, .train = nothing, .held_out = nothing};
   }
   // The backend's plan() is called only with valid options and a valid model.
   if (draft.options && draft.model) draft.attempt([&] { make_plan(draft); });

@@ -30,7 +30,7 @@ struct Job {
   OptionList options;                    // options of the backend
   OptionList model_options;              // options of the model family
   DataSet data;
-  Samples samples;  // samples of the family; `read` is empty if data.stream is used
+  Samples samples;  // samples of the family; `read` is empty if `data` has tokens
   Family family;
   ModelInfo model;
   Shapes stored_shapes;            // see BlockList::stored_shapes

@@ -2,6 +2,7 @@
 #include "core/run/job_facts.hpp"
 
 #include "core/base/content_sample.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -9,6 +10,24 @@ namespace {
 
 void add_content(Introduction& facts, const std::string& key, const std::string& path) {
   if (!path.empty()) facts.push_back({"contents of " + key, content_sample(path), path});
+}
+
+// One fact describes all files that a key names. The entries of a family with samples of its own
+// are described as they are.
+void add_files(Introduction& facts,
+               const Job& job,
+               const std::string& key,
+               const std::vector<std::string>& entries) {
+  std::vector<std::string> files;
+  for (const Source& source : job.data.sources) {
+    if ((&source == job.data.evaluation()) == (key == "eval.path"))
+      files.insert(files.end(), source.files.begin(), source.files.end());
+  }
+  if (files.empty()) files = entries;
+  if (files.size() <= 1) return add_content(facts, key, files.empty() ? "" : files[0]);
+  facts.push_back({"contents of " + key,
+                   concat(files.size(), " files, ", content_sample(files)),
+                   join(entries)});
 }
 
 }  // namespace
@@ -20,7 +39,8 @@ Introduction job_facts(const Job& job, const Introduction& versions) {
                        content_sample(job.backend.path()),
                    job.backend.path()});
   const RunConfig& run = job.config.run;
-  add_content(facts, "data.path", run.data.path);
+  add_files(facts, job, "data.path", run.data.path);
+  add_files(facts, job, "eval.path", run.eval.path);
   add_content(facts, "model.from", run.model.from);
   add_content(facts, "model.config", run.model.config);
   for (const Resolved& item : shared_values(job.config))

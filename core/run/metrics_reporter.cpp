@@ -21,9 +21,14 @@ constexpr std::chrono::milliseconds kProgressEvery{200};  // between progress li
 
 // Returns the bytes of `count` windows and one more byte, the last target.
 std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t count) {
-  std::vector<int64_t> ids(count * data.seq_len + 1);
-  data.stream->read(first_window * data.seq_len, static_cast<int64_t>(ids.size()), ids.data());
-  return {ids.begin(), ids.end()};
+  std::vector<uint8_t> bytes;
+  std::vector<int64_t> ids(data.seq_len + 1);
+  for (int64_t w = first_window; w < first_window + count; ++w) {
+    read_window(data, w, 0, data.seq_len + 1, ids.data());
+    bytes.insert(bytes.end(), ids.begin(), ids.end() - 1);
+  }
+  bytes.push_back(static_cast<uint8_t>(ids.back()));
+  return bytes;
 }
 
 }  // namespace
@@ -118,6 +123,9 @@ void MetricsReporter::step(const ReportedStep& done) {
   if (result.loss_scale > 0) m.loss_scale = result.loss_scale;
   m.skipped = done.skipped;
   m.tokens = tokens_;
+  const DataSet& data = job_.data;
+  m.epoch =
+      static_cast<double>(tokens_) / static_cast<double>(data.train.num_windows() * data.seq_len);
   m.step_seconds = seconds / static_cast<double>(interval_steps_);
   m.tps = static_cast<double>(interval_tokens_) / seconds;
   m.tflops = m.tps * job_.model.flops_per_token / world_.size() / 1e12;
@@ -206,8 +214,10 @@ void MetricsReporter::evaluation(int64_t step,
 }
 
 void MetricsReporter::finish() {
-  const bool bytes = job_.data.stream != nullptr && job_.data.stream->vocab() == 256;
-  if (!file_ || !held_out_loss_ || !bytes) return;
+  if (!file_) return;
+  log_.info(trained_text(job_, tokens_ / job_.data.seq_len));
+  const bool bytes = job_.data.has_tokens() && job_.data.sources[0].stream->vocab() == 256;
+  if (!held_out_loss_ || !bytes) return;
   const int64_t train = job_.data.train.num_windows();
   constexpr double kSmoothing = 0.1;
   const double baseline = bigram_loss(bytes_of(job_.data, 0, train),

@@ -59,8 +59,8 @@ class MetricsReporter {
                   std::chrono::steady_clock::time_point begin);
   // Starts a new interval: the time since the last report is left out of the measured speed.
   void restart_interval();
-  // Logs the last held-out loss and the bigram baseline, if there was an evaluation and the
-  // tokens are bytes.
+  // Logs how often the run has read its data. Then, if there was an evaluation and the tokens are
+  // bytes, logs the last evaluation loss and the bigram baseline.
   void finish();
 
  private:

@@ -16,6 +16,11 @@ std::string count(int64_t n, const std::string& what) {
   return with_commas(static_cast<double>(n)) + " " + what + (n == 1 ? "" : "s");
 }
 
+std::string row(std::string name, const std::string& text) {
+  name.resize(11, ' ');
+  return name + text;
+}
+
 std::string parameters(int64_t n) {
   if (n < 100'000) return count(n, "parameter");
   return string_printf("%.2fM parameters", static_cast<double>(n) / 1e6);
@@ -72,11 +77,57 @@ std::string batch(const Job& job) {
          concat(accumulation == 1 ? " micro-batch of " : " micro-batches of ", plan.micro_batch);
 }
 
+// Returns `web/*.bin (12 files)`, or the name alone of a single file.
+std::string named(const Source& source) {
+  const size_t files = source.files.size();
+  return source.name + (files > 1 ? concat(" (", files, " files)") : "");
+}
+
+std::string windows(const Job& job, int64_t number) {
+  return count(number, job.data.has_tokens() ? "window" : "sample");
+}
+
 std::string data(const Job& job) {
-  const bool tokens = job.data.stream != nullptr;
-  return (tokens ? job.config.run.data.path : "own data of " + job.config.run.model.family) + ", " +
-         count(job.data.train.num_windows(), tokens ? "window" : "sample") + ", " +
-         with_commas(static_cast<double>(job.data.held_out.num_windows())) + " held out";
+  const DataSet& data = job.data;
+  const size_t sources = data.train.num_sources();
+  const std::string held_out = with_commas(static_cast<double>(data.held_out.num_windows()));
+  return (!data.has_tokens() ? "own data of " + job.config.run.model.family
+          : sources > 1      ? concat("mixture of ", sources, " sources")
+                             : named(data.sources[0])) +
+         ", " + windows(job, data.train.num_windows()) + ", " +
+         (data.evaluation() != nullptr
+              ? held_out + " for evaluation in " + named(*data.evaluation())
+              : held_out + " held out");
+}
+
+// Returns "0.423", the number of epochs with three digits, or more for large numbers.
+std::string epochs(const Job& job, size_t source, int64_t samples) {
+  const double number = job.data.train.epochs(source, samples);
+  return string_printf(number < 100 ? "%.3g" : "%.0f", number);
+}
+
+// Returns what an epoch reads: "59,746 windows of 128 tokens (7,647,488)", or "1,800 samples".
+std::string amount(const Job& job, size_t source) {
+  const int64_t number = job.data.train.num_windows(source), length = job.data.seq_len;
+  if (!job.data.has_tokens()) return windows(job, number);
+  return windows(job, number) + " of " + count(length, "token") + " (" +
+         with_commas(static_cast<double>(number * length)) + ")";
+}
+
+// Returns one row for each source: how often the whole run reads it.
+std::vector<std::string> epoch_rows(const Job& job) {
+  const SampleOrder& train = job.data.train;
+  const TrainConfig& config = job.config.run.train;
+  const int64_t samples = config.steps * config.global_batch;
+  if (train.num_sources() == 1)
+    return {row("epochs", epochs(job, 0, samples) + ", each of " + amount(job, 0))};
+  std::vector<std::string> rows;
+  for (size_t s = 0; s < train.num_sources(); ++s)
+    rows.push_back(row(concat("source ", s),
+                       string_printf("%.4g%% from ", 100 * train.share(s)) +
+                           named(job.data.sources[s]) + ": " + epochs(job, s, samples) +
+                           " epochs, each of " + amount(job, s)));
+  return rows;
 }
 
 // Maps 0 to -1 (unknown). Every run has some activations and some traffic, so 0 can only mean that
@@ -116,11 +167,6 @@ std::string traffic(const YokePlan& plan, const YokeWrapResult& costs) {
   return text.empty() ? "none" : text + " a step and rank";
 }
 
-std::string row(std::string name, const std::string& text) {
-  name.resize(11, ' ');
-  return name + text;
-}
-
 std::string steps_text(const RunConfig& run, int64_t first_step) {
   if (run.train.steps == 0) return "no steps";
   return concat("steps ", first_step + 1, " to ", run.train.steps);
@@ -157,12 +203,25 @@ std::vector<std::string> run_table(const Job& job,
   const YokeWrapResult& costs = worst_of(stages);
   std::vector<std::string> lines = job_table(job);
   lines.push_back(row("data", data(job)));
+  for (std::string& line : epoch_rows(job)) lines.push_back(std::move(line));
   lines.push_back(row("memory", memory(costs)));
   for (size_t i = 0; i < stages.size() && stages.size() > 1; ++i)
     lines.push_back(row(concat("pp rank ", i), stage_text(stages[i])));
   lines.push_back(row("traffic", traffic(job.plan->plan(), costs)));
   lines.push_back(row("run", steps_text(job.config.run, first_step) + ", in " + run_dir));
   return lines;
+}
+
+std::string trained_text(const Job& job, int64_t samples) {
+  const SampleOrder& train = job.data.train;
+  std::string text = "trained on " + count(samples, job.data.has_tokens() ? "sequence" : "sample");
+  if (job.data.has_tokens())
+    text += " (" + with_commas(static_cast<double>(samples * job.data.seq_len)) + " tokens)";
+  for (size_t s = 0; s < train.num_sources(); ++s) {
+    text += (s == 0 ? ": " : ", ") + epochs(job, s, samples) + " epochs";
+    if (job.data.has_tokens()) text += " of " + named(job.data.sources[s]);
+  }
+  return text;
 }
 
 }  // namespace yoke

@@ -72,7 +72,8 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"precision.reduce=bf16"}), 2, {"less precise", "precision.param", "fp32, fp64"}},
         Row{train({"precision.param=fp64", "precision.reduce=fp32"}), 2, {"less precise", "fp64"}},
         // Data and model
-        Row{train({"data.path=gone.txt"}), 2, {"gone.txt", "does not exist", "scripts/fetch_text"}},
+        Row{train({"data.path=gone.txt"}), 2, {"gone.txt", "does not exist", "nearest names"}},
+        Row{train({"data.path=data/novels.txt"}), 2, {"does not exist", "scripts/fetch_text"}},
         Row{train({"model.vocab=100"}), 2, {"model.vocab = 100", "256"}},
         Row{train({"model.preset=huge"}), 2, {"model.preset", "huge", "tiny"}},
         Row{train({"model.family=mamba"}), 2, {"mamba", "llama"}},

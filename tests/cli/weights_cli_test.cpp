@@ -89,7 +89,7 @@ TEST_F(Weights, OfAFolderAreTrainedOnAndComeBackInTheCheckpoint) {
   write("hf/tokenizer.json", R"({"version": "1.0"})");
   write("hf/tokenizer_config.json", "{}");
   write("hf/notes.txt", "not a part of the model");
-  const SubprocessResult trained = here_.yoke({"train", "from.toml"});
+  const SubprocessResult trained = here_.yoke({"train", "from.toml", "data.format=text"});
   ASSERT_TRUE(trained.ending.ok()) << trained.err;
   const std::string last = "runs/t/checkpoints/step-00000002";
   EXPECT_EQ(read(last + "/tokenizer.json"), R"({"version": "1.0"})");
@@ -102,6 +102,11 @@ TEST_F(Weights, OfAFolderAreTrainedOnAndComeBackInTheCheckpoint) {
   EXPECT_EQ(config["bos_token_id"], 7);
   EXPECT_EQ(config["num_hidden_layers"], 1);
   EXPECT_THAT(read("runs/t/config.resolved.toml"), HasSubstr("from = \"hf\""));
+}
+
+TEST_F(Weights, WithATokenizerAreNotTrainedOnBytesByMistake) {
+  write("hf/tokenizer.json", R"({"version": "1.0"})");
+  expect_refused({"text.txt", "hf/tokenizer.json", "data.format"});
 }
 
 TEST_F(Weights, OfACheckpointStartANewRun) {

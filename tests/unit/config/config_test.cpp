@@ -9,6 +9,7 @@ namespace yoke {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using testing::least;
 using testing::Loading;
 
@@ -76,7 +77,7 @@ TEST(LoadConfig, StringsOfTheCommandLineNeedNoQuotes) {
                          "run.dir=\"runs/x\"",
                          "model.preset=2024",
                          "checkpoint.resume=2024-01-01"}});
-  EXPECT_EQ(loaded.run().data.path, "my data/text=1.txt");
+  EXPECT_THAT(loaded.run().data.path, ElementsAre("my data/text=1.txt"));
   EXPECT_EQ(loaded.run().run_dir, "runs/x");
   EXPECT_EQ(loaded.run().model.preset, "2024");
   EXPECT_EQ(loaded.run().checkpoint.resume, "2024-01-01");
@@ -89,6 +90,31 @@ TEST(LoadConfig, ListsOfTheCommandLineMayBeWrittenShort) {
   const Loading toml({least(), {"train.betas=[0.8,0.9]", "backend_path=[\"/a\"]"}});
   EXPECT_THAT(toml.run().train.betas, ElementsAre(0.8, 0.9));
   EXPECT_THAT(toml.run().backend_path, ElementsAre("/a"));
+}
+
+TEST(LoadConfig, OneStringStandsForAListOfPaths) {
+  const Loading file({least("data.weights = [0.7, 3]\n[eval]\npath = [\"v\"]\nevery = 1\n"),
+                      {"data.path=[\"a, b\", \"c:d\"]"}});
+  EXPECT_THAT(file.run().data.path, ElementsAre("a, b", "c:d"));
+  EXPECT_THAT(file.run().data.weights, ElementsAre(0.7, 3.0));
+  EXPECT_THAT(file.run().eval.path, ElementsAre("v"));
+  EXPECT_EQ(file.value("data.path"), "[\"a, b\", \"c:d\"]");
+  EXPECT_EQ(file.value("eval.path"), "\"v\"");
+  const Loading short_form({least(), {"data.path=a:b", "data.weights=2"}});
+  EXPECT_THAT(short_form.run().data.path, ElementsAre("a:b"));
+  EXPECT_THAT(short_form.run().data.weights, ElementsAre(2.0));
+  EXPECT_EQ(Loading({least()}).value("eval.path"), "\"\"");
+}
+
+// A complete run file names every key, so what evaluation data of its own implies must be written.
+TEST(LoadConfig, NothingIsHeldOutBesideEvaluationData) {
+  const Loading loaded({least(), {"eval.path=v", "eval.every=1"}});
+  EXPECT_EQ(loaded.run().data.holdout, 0);
+  EXPECT_EQ(loaded.value("data.holdout"), "0.0");
+  EXPECT_EQ(Loading({to_toml(loaded.config())}).run().data.holdout, 0);
+  EXPECT_EQ(Loading({least(), {"eval.path=v", "eval.every=1", "data.holdout=0"}}).faults().size(),
+            0u);
+  EXPECT_EQ(Loading({least()}).run().data.holdout, 0.05);
 }
 
 TEST(LoadConfig, AHigherLayerCuresALowerOne) {
@@ -185,7 +211,7 @@ TEST(LoadConfig, KeysOfAnOwnModelAreOptions) {
 
 TEST(LoadConfig, AnOwnModelMayHaveDataOfItsOwn) {
   const Loading mine({"parallel_backend = \"ox\"\nmodel.family = \"mine\"\n"});
-  EXPECT_EQ(mine.run().data.path, "");
+  EXPECT_THAT(mine.run().data.path, IsEmpty());
   EXPECT_EQ(Loading({"parallel_backend = \"ox\"\n"}).faults().size(), 1u);
 }
 

@@ -66,7 +66,16 @@ INSTANTIATE_TEST_SUITE_P(
             "line); nearest: train.global_batch = 15 or 18"),
         file("data.holdout = 0\n[eval]\nevery = 5",
              "eval.every = 5 (run.toml:5) has no data to evaluate on, because data.holdout = 0.0 "
-             "(run.toml:3); set eval.every = 0, or data.holdout above 0"),
+             "(run.toml:3); set eval.every = 0, data.holdout above 0, or eval.path"),
+        file("data.holdout = 0.05\n[eval]\nevery = 5\npath = \"v\"",
+             "data.holdout = 0.05 (run.toml:3) would hold out training data for evaluation, but "
+             "eval.path = \"v\" (run.toml:6) is evaluated; remove one of them"),
+        word("eval.path=v",
+             "eval.path = \"v\" (command line) is never evaluated, because eval.every = 0 "
+             "(default); set eval.every above 0, or remove eval.path"),
+        word("data.weights=1,2",
+             "data.weights = [1.0, 2.0] (command line) has a weight for 2 entries, but data.path = "
+             "\"text\" (run.toml:2) has 1; give one weight for each entry of data.path"),
         word("parallel_backend=train",
              "parallel_backend = \"train\" (command line): a backend cannot have the name of a "
              "table of the run file"),

@@ -43,6 +43,14 @@ INSTANTIATE_TEST_SUITE_P(
         file("backend_path = \"/a\"",
              "run.toml:3: backend_path = \"/a\": expected a list of strings, like [\"/a\", "
              "\"/b\"], got a string"),
+        file("[eval]\npath = 3",
+             "run.toml:4: eval.path = 3: expected a string, or a list of strings, like [\"a\", "
+             "\"b\"], got an integer"),
+        file("eval.path = [\"a\", \"\"]",
+             "run.toml:3: eval.path = [\"a\", \"\"]: no entry may be empty"),
+        file("data.weights = \"a\"",
+             "run.toml:3: data.weights = \"a\": expected a list of numbers, like [0.7, 0.3], got a "
+             "string"),
         file("[run]\ndir = 2024-01-01",
              "run.toml:4: run.dir = 2024-01-01: expected a string, got a date or time; write "
              "\"2024-01-01\""),
@@ -93,6 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
              "run.toml:3: data.holdout = 1.0: out of range; allowed: at least 0 and below 1"),
         file("data.holdout = -0.1",
              "run.toml:3: data.holdout = -0.1: out of range; allowed: at least 0 and below 1"),
+        file("data.weights = [0]",
+             "run.toml:3: data.weights = [0]: out of range; allowed: above 0"),
         file("data.seq_len = 0", "run.toml:3: data.seq_len = 0: out of range; allowed: 1 or more"),
         file("[model]\ndim = 0", "run.toml:4: model.dim = 0: out of range; allowed: 1 or more"),
         file("[checkpoint]\nkeep = 0",

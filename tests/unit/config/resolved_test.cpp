@@ -102,6 +102,15 @@ TEST(ResumeDigest, StaysTheSameForOldRunFiles) {
   EXPECT_EQ(digest({"data.path=a b/c.txt", "data.holdout=0", "seed=7"}), "1d8c9f61404b952a");
 }
 
+TEST(ResumeDigest, DependsOnWhatIsRead) {
+  const std::string two = digest({"data.path=[\"a\", \"b\"]"});
+  EXPECT_EQ(digest({"data.path=[\"text\"]"}), digest({}));
+  EXPECT_NE(two, digest({}));
+  EXPECT_NE(digest({"data.path=[\"b\", \"a\"]"}), two);
+  EXPECT_NE(digest({"data.path=[\"a\", \"b\"]", "data.weights=1,2"}), two);
+  EXPECT_NE(digest({"eval.path=v", "eval.every=1"}), digest({"data.holdout=0"}));
+}
+
 TEST(ResumeDigest, IgnoresLayoutBackendAndWhatOnlyWatches) {
   const std::string same = digest({});
   EXPECT_EQ(same.size(), 16u);

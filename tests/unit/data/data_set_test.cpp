@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <rapidcheck.h>
 
+#include <map>
 #include <set>
 
 #include "core/data/sample_assignment.hpp"
@@ -14,10 +15,13 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
-std::string message_of(const DataConfig& config, int64_t global_batch) {
+std::string message_of(const DataConfig& config,
+                       int64_t global_batch,
+                       const std::vector<std::string>& eval_path = {}) {
   try {
-    open_data(config, global_batch, 1);
+    open_data(config, global_batch, 1, 0, eval_path);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
     return e.what();
@@ -30,7 +34,7 @@ DataConfig config_of(const std::string& path,
                      double holdout,
                      const std::string& order = "sequential") {
   DataConfig config;
-  config.path = path;
+  config.path = {path};
   config.seq_len = seq_len;
   config.holdout = holdout;
   config.order = order;
@@ -175,6 +179,145 @@ TEST(DataSet, GivesEveryLayoutTheSameTokensInAStep) {
                                   .micro_batch = 24 / (data_ranks * accumulation)};
     RC_ASSERT(rows_of_step(data, step, layout) == rows_of_step(data, step, {.micro_batch = 24}));
   }));
+}
+
+// ---- Several files ----
+
+// Returns a text of which every byte is c.
+std::string text_of(char c, size_t size) {
+  return std::string(size, c);
+}
+
+DataConfig config_of_files(const std::vector<const ScratchFile*>& files,
+                           int64_t seq_len,
+                           double holdout,
+                           const std::vector<double>& weights = {}) {
+  DataConfig config = config_of("", seq_len, holdout, "shuffled");
+  config.path.clear();
+  for (const ScratchFile* file : files) config.path.push_back(file->path());
+  config.weights = weights;
+  return config;
+}
+
+// The oracle is one file with the contents of both.
+TEST(DataSet, ReadsSeveralFilesAsOneFile) {
+  const std::string text = varied_text();
+  const ScratchFile whole(text), begin(text.substr(0, 1234)), end(text.substr(1234));
+  const DataSet one = open_data(config_of_files({&whole}, 7, 0.05), 24, 1);
+  const DataSet two = open_data(config_of_files({&begin, &end}, 7, 0.05), 24, 1);
+  ASSERT_EQ(two.train.num_windows(), one.train.num_windows());
+  const int64_t windows = one.train.num_windows();
+  EXPECT_EQ(read_micro_batch(two, two.train, 3, 2 * windows).targets,
+            read_micro_batch(one, one.train, 3, 2 * windows).targets);
+  EXPECT_EQ(read_micro_batch(two, two.held_out, 0, 29).tokens,
+            read_micro_batch(one, one.held_out, 0, 29).tokens);
+}
+
+TEST(DataSet, MixesItsSourcesByTheirWeights) {
+  const ScratchFile a(text_of('a', 301)), b(text_of('b', 201)), c(text_of('c', 101));
+  const DataSet data = open_data(config_of_files({&a, &b, &c}, 10, 0.1, {0.5, 0.3, 0.2}), 20, 1);
+  EXPECT_EQ(data.train.num_windows(), 27 + 18 + 9);
+  EXPECT_EQ(data.held_out.num_windows(), 3 + 2 + 1);
+  // Every part of ten samples has 5, 3 and 2 of them.
+  for (int64_t first = 0; first < 1000; first += 10) {
+    std::map<int64_t, int> count;
+    const HostMicroBatch batch = read_micro_batch(data, data.train, first, 10);
+    for (size_t i = 0; i < batch.tokens.size(); i += 10) ++count[batch.tokens[i]];
+    EXPECT_THAT(count, ElementsAre(Pair('a', 5), Pair('b', 3), Pair('c', 2)));
+  }
+  EXPECT_THAT(read_micro_batch(data, data.held_out, 2, 3).tokens,
+              ::testing::Contains('b').Times(20));
+}
+
+// Returns the windows of one source, in the order in which the first `samples` samples read them.
+std::vector<int64_t> windows_of_source(const DataSet& data, size_t source, int64_t samples) {
+  const WindowRange& range = data.ranges[source];
+  std::vector<int64_t> windows;
+  for (int64_t n = 0; n < samples; ++n) {
+    const int64_t window = data.train.window(n) - range.first;
+    if (window >= 0 && window < range.count) windows.push_back(window);
+  }
+  return windows;
+}
+
+TEST(DataSet, ReadsEveryWindowOfASourceOnceInEachOfItsEpochs) {
+  const ScratchFile a(text_of('a', 171)), b(text_of('b', 231));
+  const DataSet data = open_data(config_of_files({&a, &b}, 10, 0, {2, 1}), 4, 5);
+  for (const size_t source : {0, 1}) {
+    const int64_t count = data.train.num_windows(source);
+    const std::vector<int64_t> windows = windows_of_source(data, source, 300);
+    std::set<std::vector<int64_t>> orders;
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      const auto first = windows.begin() + epoch * count;
+      orders.insert({first, first + count});
+      EXPECT_EQ(std::set<int64_t>(first, first + count).size(), static_cast<size_t>(count));
+    }
+    EXPECT_EQ(orders.size(), 3u);
+  }
+}
+
+TEST(DataSet, WithOneSourceOfAMixtureReadsWhatAStreamReads) {
+  const ScratchFile file(varied_text());
+  const DataSet stream = open_data(config_of_files({&file}, 7, 0.05), 24, 3);
+  const DataSet mixture = open_data(config_of_files({&file}, 7, 0.05, {2}), 24, 3);
+  for (int64_t n = 0; n < 2000; ++n) EXPECT_EQ(mixture.train.window(n), stream.train.window(n));
+}
+
+TEST(DataSet, GivesEveryLayoutTheSameTokensOfAMixture) {
+  const std::string text = varied_text();
+  const ScratchFile a(text.substr(0, 1500)), b(text.substr(1500));
+  EXPECT_TRUE(rc::check([&] {
+    const std::vector<double> weights{*rc::gen::element(0.25, 1.0, 7.0), 1};
+    const DataSet data = open_data(config_of_files({&a, &b}, 11, 0.05, weights), 24, 3);
+    const auto step = *rc::gen::inRange<int64_t>(0, 200);
+    const auto data_ranks = *rc::gen::element<int32_t>(1, 2, 4, 8);
+    const SampleAssignment layout{
+        .data_ranks = data_ranks, .accumulation = 3, .micro_batch = 8 / data_ranks};
+    RC_ASSERT(rows_of_step(data, step, layout) == rows_of_step(data, step, {.micro_batch = 24}));
+  }));
+}
+
+TEST(DataSet, CountsTheEpochsOfEachSource) {
+  const ScratchFile a(text_of('a', 101)), b(text_of('b', 401));
+  const DataSet mixture = open_data(config_of_files({&a, &b}, 10, 0, {1, 1}), 4, 1);
+  EXPECT_EQ(mixture.train.epochs(0, 50), 2.5);
+  EXPECT_EQ(mixture.train.epochs(1, 50), 0.625);
+  EXPECT_EQ(open_data(config_of_files({&b}, 10, 0), 4, 1).train.epochs(0, 50), 1.25);
+}
+
+TEST(DataSet, EvaluatesOnAFileOfItsOwn) {
+  const ScratchFile train(text_of('a', 101)), eval(text_of('e', 35));
+  const DataConfig config = config_of_files({&train}, 10, 0);
+  const DataSet data = open_data(config, 4, 1, 0, {eval.path()});
+  EXPECT_EQ(data.train.num_windows(), 10);
+  EXPECT_EQ(data.held_out.num_windows(), 3);
+  EXPECT_EQ(data.evaluation()->name, eval.path());
+  EXPECT_THAT(read_micro_batch(data, data.held_out, 0, 3).tokens, ::testing::Each('e'));
+  EXPECT_TRUE(data.notes.empty());
+  EXPECT_EQ(open_data(config, 4, 1).evaluation(), nullptr);
+  EXPECT_THAT(open_data(config, 4, 1, 0, {train.path()}).notes,
+              ElementsAre(HasSubstr("which data.path trains on, too")));
+}
+
+TEST(DataSet, RefusesSourcesThatDoNotFit) {
+  const ScratchFile a(text_of('a', 101)), tiny("abc"),
+      ids(std::string(kTokenFileMagic) + std::string("\2\0\0\0\x10\0\0\0\0\0\0\0\0\0\0\0", 16));
+  const auto message = [&](const ScratchFile& other, const std::vector<double>& weights) {
+    return message_of(config_of_files({&a, &other}, 10, 0, weights), 10);
+  };
+  EXPECT_THAT(message(ids, {}), HasSubstr("into one stream"));
+  EXPECT_THAT(message(ids, {1, 1}), HasSubstr("whose tokens are not the same"));
+  EXPECT_THAT(message(tiny, {1, 1}), HasSubstr(tiny.path() + "\" has 3 tokens, but data.seq_len"));
+  EXPECT_THAT(message(a, {1, 1}), HasSubstr("in two sources of a mixture"));
+  EXPECT_THAT(message(a, {}), HasSubstr("twice"));
+  const ScratchFile few(text_of('b', 21));
+  EXPECT_THAT(message(few, {7, 3}), HasSubstr("of which 3 come from this source"));
+  EXPECT_THAT(message(few, {7, 3}), HasSubstr("which make 2 training windows of 10"));
+  EXPECT_THAT(message(few, {7, 3}), HasSubstr("allowed: 1 to 6"));
+  EXPECT_EQ(message(few, {8, 2}), "nothing was thrown");
+  const DataConfig one = config_of_files({&a}, 10, 0);
+  EXPECT_THAT(message_of(one, 1, {tiny.path()}), HasSubstr("eval.path = \"" + tiny.path()));
+  EXPECT_THAT(message_of(one, 1, {ids.path()}), HasSubstr("data.path with eval.path names"));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ StepMetrics example() {
   m.grad_norm = 1.234;
   m.lr = 3e-4;
   m.tokens = 40960;
+  m.epoch = 1.25;
   m.step_seconds = 0.25;
   m.tps = 12345.4;
   m.tflops = 0.123;
@@ -96,6 +97,7 @@ TEST(JsonLine, HasAllThatAProgramNeeds) {
   const auto json = nlohmann::json::parse(json_line(example()));
   EXPECT_EQ(json["step"], 10);
   EXPECT_EQ(json["tokens"], 40960);
+  EXPECT_EQ(json["epoch"], 1.25);
   EXPECT_EQ(json["step_seconds"], 0.25);
   EXPECT_EQ(json["tps"], 12345.4);
   EXPECT_EQ(json["memory"], int64_t{1} << 30);

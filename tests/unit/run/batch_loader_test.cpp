@@ -30,7 +30,7 @@ std::string text_of(size_t size) {
 
 DataSet open(const std::string& path, std::optional<int64_t> pad_token = {}) {
   DataConfig config;
-  config.path = path;
+  config.path = {path};
   config.seq_len = kSeqLen;
   config.holdout = 0;
   config.order = "sequential";

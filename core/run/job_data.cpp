@@ -1,0 +1,81 @@
+#include "core/run/job_data.hpp"
+
+#include <filesystem>
+
+#include "yoke/text.hpp"
+
+namespace yoke {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kByteVocab = 256;
+
+bool is_text(const Source& source) {
+  return std::string(source.stream->format()) == "text";
+}
+
+// Returns the file of the model's tokenizer, or "" if the model comes without one.
+std::string tokenizer_of(const ModelConfig& model) {
+  fs::path folder = model.from.empty() ? model.config : model.from;
+  if (folder.empty()) return "";
+  if (!fs::is_directory(folder)) folder = folder.parent_path();  // model.config may name the file
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json"}) {
+    if (fs::exists(folder / name)) return (folder / name).string();
+  }
+  return "";
+}
+
+void check_vocabulary(const DataSet& data, int64_t vocab, std::vector<std::string>& faults) {
+  for (const Source& source : data.sources) {
+    const int64_t declared = source.stream->vocab();
+    if (vocab == 0 || declared <= vocab) continue;
+    return faults.push_back(concat("model.vocab = ", vocab, ", but ", source.files[0]) +
+                            concat(" has token ids up to ", declared - 1, "; allowed: at least ") +
+                            std::to_string(declared));
+  }
+}
+
+// The bytes of a text are ids that mean something else to such a model.
+void check_text(const RunConfig& run, const DataSet& data, std::vector<std::string>& faults) {
+  if (!data.has_tokens() || !is_text(data.sources[0]) || run.data.format == "text") return;
+  const std::string tokenizer = tokenizer_of(run.model);
+  if (tokenizer.empty()) return;
+  faults.push_back(
+      "\"" + data.sources[0].files[0] +
+      "\" is a text, whose bytes would be the token ids, but the model has a tokenizer "
+      "(" +
+      tokenizer + "); give a file of token ids, or set data.format = \"text\" to train on bytes");
+}
+
+void check_evaluation(const RunConfig& run, const DataSet& data, std::vector<std::string>& faults) {
+  if (run.eval.every == 0 || data.held_out.num_windows() >= run.train.global_batch) return;
+  const Source* evaluation = data.evaluation();
+  faults.push_back(
+      concat("eval.every = ", run.eval.every, ", but ") +
+      (evaluation != nullptr ? "eval.path = \"" + evaluation->name + "\"" : "the held-out tail") +
+      concat(" has ", data.held_out.num_windows(), " windows, fewer than one global batch of ") +
+      concat(run.train.global_batch, "; ") +
+      (evaluation != nullptr ? "give a longer text" : "raise data.holdout") +
+      " or set eval.every = 0");
+}
+
+}  // namespace
+
+std::vector<std::string> data_faults(const RunConfig& run, const DataSet& data, int64_t vocab) {
+  std::vector<std::string> faults;
+  check_vocabulary(data, vocab, faults);
+  check_text(run, data, faults);
+  check_evaluation(run, data, faults);
+  return faults;
+}
+
+std::vector<std::string> data_notes(const DataSet& data, int64_t vocab) {
+  std::vector<std::string> notes = data.notes;
+  if (data.has_tokens() && is_text(data.sources[0]) && vocab > kByteVocab)
+    notes.push_back(concat("the tokens are the bytes of a text, so of the ", vocab) +
+                    concat(" token ids of the model only the first ", kByteVocab, " occur"));
+  return notes;
+}
+
+}  // namespace yoke
