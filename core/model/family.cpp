@@ -59,6 +59,10 @@ ModelInfo model_info(const ModelConfig& model, int64_t seq_len) {
   const HfConfig from = read_hf_config(file);
   out.hf_config_json = hf_config_text(from, seq_len);
   for (const std::string& note : from.notes) out.notes.push_back(from.path + ": " + note);
+  if (seq_len > from.max_positions)
+    out.notes.push_back(from.path + concat(": data.seq_len = ", seq_len) +
+                        concat(" is above max_position_embeddings = ", from.max_positions) +
+                        ", so later positions of a sequence are new to the model");
   return out;
 }
 
