@@ -51,7 +51,7 @@ constexpr Argument kRows[] = {
     {"--seq-length", kRun, kInt, "", "", "must equal data.seq_len"},
     {"--data-path", kNote, kWords, "", "", "set data.path; Megatron's indexed datasets are not read yet"},
     {"--train-data-path", kNote, kWords, "", "", "set data.path; Megatron's indexed datasets are not read yet"},
-    {"--valid-data-path", kNote, kWords, "", "", "set data.holdout, the part of the data that is kept for evaluation"},
+    {"--valid-data-path", kNote, kWords, "", "", "set eval.path; Megatron's indexed datasets are not read yet"},
     {"--test-data-path", kNote, kWords, "", "", "a run has one set for evaluation"},
     {"--data-args-path", kNote, kWord, "", "", "set data.path; Megatron's indexed datasets are not read yet"},
     {"--data-cache-path", kRun, kWord, "", "", "a run needs no index files"},
