@@ -146,6 +146,16 @@ TEST_F(Models, Gpt2SaysThatItTrainsWithoutDropout) {
   EXPECT_THAT(longer.err, HasSubstr("data.seq_len = 600, but the model has a table of 512"));
 }
 
+TEST_F(Models, SayThatASequenceIsLongerThanThoseTheyKnow) {
+  const SubprocessResult known = train(eleven()[0].config, {"data.seq_len=512"});
+  EXPECT_TRUE(known.ending.ok()) << known.err;
+  EXPECT_THAT(known.out, Not(HasSubstr("max_position_embeddings")));
+  const SubprocessResult longer =
+      train(eleven()[0].config, {"data.seq_len=513", "run.dir=runs/longer"});
+  EXPECT_TRUE(longer.ending.ok()) << longer.err;
+  EXPECT_THAT(longer.out, HasSubstr("data.seq_len = 513 is above max_position_embeddings = 512"));
+}
+
 TEST_F(Models, OfAnotherFamilyThanTheRunFileSaysAreRefused) {
   const SubprocessResult result = train(eleven()[4].config, {"model.family=llama"});
   EXPECT_EQ(result.ending.exit_code, 2);

@@ -256,6 +256,12 @@ TEST(DataSet, ReadsEveryWindowOfASourceOnceInEachOfItsEpochs) {
   }
 }
 
+TEST(DataSet, ReadsSourcesOfEqualSizeInDifferentOrders) {
+  const ScratchFile a(text_of('a', 401)), b(text_of('b', 401));
+  const DataSet data = open_data(config_of_files({&a, &b}, 10, 0, {1, 1}), 4, 5);
+  EXPECT_NE(windows_of_source(data, 0, 80), windows_of_source(data, 1, 80));
+}
+
 TEST(DataSet, WithOneSourceOfAMixtureReadsWhatAStreamReads) {
   const ScratchFile file(varied_text());
   const DataSet stream = open_data(config_of_files({&file}, 7, 0.05), 24, 3);
