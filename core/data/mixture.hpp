@@ -27,8 +27,8 @@ class Mixture {
   // The largest period. A table of it takes 8 MB.
   static constexpr int64_t kMaxPeriod = 1'000'000;
 
-  // Throws Error(INVALID_ARGUMENT) if a weight is not above 0 or has more than six decimals, or if
-  // the period would exceed kMaxPeriod.
+  // Throws Error(INVALID_ARGUMENT) if there is no weight, if a weight is not above 0, is above 1e9
+  // or has more than six decimals, or if the period would exceed kMaxPeriod.
   explicit Mixture(const std::vector<double>& weights);
 
   struct Place {

@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kProgressEvery{200};  // between progress lines
 
-// Returns the bytes of `count` windows and one more byte, the last target.
+// Returns the bytes of `count` windows and one more byte, the last target. The first byte of a
+// source follows the last one of the source before it.
 std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t count) {
   std::vector<uint8_t> bytes;
   std::vector<int64_t> ids(data.seq_len + 1);

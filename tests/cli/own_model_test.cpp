@@ -147,6 +147,9 @@ TEST_F(OwnModel, HasKeysOfItsOwn) {
   const SubprocessResult batch = train({"train.global_batch=1900"});
   EXPECT_EQ(batch.ending.exit_code, 2);
   EXPECT_THAT(batch.err, HasSubstr("the model family has 1800 training samples"));
+  const SubprocessResult other = train({"eval.path=text.txt", "data.holdout=0"});
+  EXPECT_EQ(other.ending.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("has samples of its own, so eval.path has no meaning for it"));
   const SubprocessResult house = yoke({"train", "run.toml"});
   EXPECT_EQ(house.ending.exit_code, 2);
   EXPECT_THAT(house.err, HasSubstr("model.family = \"bars\" is not known to this worker"));
