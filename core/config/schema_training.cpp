@@ -39,7 +39,7 @@ std::vector<Key> training_keys() {
        FIELD(train.bias_correction),
        kAny,
        "",
-       0,
+       kLater,
        "whether adamw and adam correct their moments for starting at 0"},
       {"train.lr", FIELD(train.lr), above(0), "", kTunable, "peak learning rate"},
       {"train.warmup",

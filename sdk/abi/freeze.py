@@ -7,6 +7,7 @@ Run once for each minor version, by clang's eyes: offset, size and type of every
 value of every constant, type of every other name. The result is never edited and never made again.
 """
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -81,6 +82,7 @@ def assertions(header):
 
 if len(sys.argv) != 2:
     sys.exit(__doc__)
-print("/* What version 1.0 of the contract promises. Made once by sdk/abi/freeze.py, never edited. */")
+version = pathlib.Path(sys.argv[1]).parent.name.removeprefix("v")
+print(f"/* What version {version} of the contract promises. Made once by sdk/abi/freeze.py, never edited. */")
 for text in assertions(sys.argv[1]):
     print(text)

@@ -1,6 +1,6 @@
 /* The state of a backend whose ranks are replicas: every rank holds the whole model. All parameters
  * form one flat array of fp32 or fp64 numbers on the CPU, and so do the gradients and the moments.
- * AdamW and SGD run in plain loops. C99 or C++, needs libm.
+ * The optimizers run in a plain loop. C99 or C++, needs libm.
  *
  * Trainable parameters come first. A model of a trainable w with 6 elements, a frozen table t with
  * 4 and a trainable b with 2 looks like this; AdamW has two moments, SGD with momentum one, plain
