@@ -81,8 +81,7 @@ std::string resume_digest(const LoadedConfig& config) {
     if (is_free(item.key)) continue;
     if (key != nullptr && key->is(kLater) && read_key(*key, config.run) == read_key(*key, defaults))
       continue;
-    text += item.key + " = " + item.value + "
-";
+    text += item.key + " = " + item.value + "\n";
   }
   return string_printf("%016llx", static_cast<unsigned long long>(fnv1a(text)));
 }

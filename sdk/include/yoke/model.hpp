@@ -130,7 +130,7 @@ struct FamilyArgs {
   Options options{};               // values of the family's own options, from [model]
   int32_t param_dtype = YOKE_F32;  // dtype of parameters and activations
   int64_t seq_len = 0;             // value of data.seq_len
-  std::string data_path{};         // value of data.path, "" = not given
+  std::string data_path{};         // data.path, "" if it is not given or names several
 };
 
 // A family's own data, instead of the tokens in data.path. The host decides which rank receives
