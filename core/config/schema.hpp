@@ -56,7 +56,7 @@ enum KeyFlag : uint32_t {
   kOneOrMore = 64,   // a list of strings that may be written as one string
   // Older releases lack the key, so its default value is not part of the resume digest.
   kLater = 128,
-  kTunable = 256,    // the value may change when a run is resumed, which changes the later steps
+  kTunable = 256,  // the value may change when a run is resumed, which changes the later steps
 };
 
 struct Key {
