@@ -147,6 +147,19 @@ void freeze_params(BlockList& list, const std::vector<std::string>& patterns) {
   if (!faults.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults, "\n"));
 }
 
+// Another alpha would change the products of the stored matrices without a sign of it.
+void require_same_adapters(const LoraConfig& lora, const std::string& folder) {
+  const AdapterConfig here = adapter_config(lora), there = read_adapter_config(folder);
+  std::vector<std::string> faults;
+  const auto differ = [&](const char* key, const auto& given, const auto& stored) {
+    faults.push_back(concat("lora.", key, " = ", given, ", but ", folder, " has ") +
+                     concat(stored, "; set lora.", key, " to that"));
+  };
+  if (here.rank != there.rank) differ("rank", here.rank, there.rank);
+  if (here.alpha != there.alpha) differ("alpha", here.alpha, there.alpha);
+  if (!faults.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults, "\n"));
+}
+
 }  // namespace
 
 Family with_frozen(Family family, const std::vector<std::string>& patterns) {
@@ -181,17 +194,11 @@ void add_adapters(BlockList& list, const LoraConfig& lora) {
   };
 }
 
-void open_adapters(BlockList& list, const LoraConfig& lora) {
+void open_adapters(BlockList& list, const ModelConfig& model) {
+  const LoraConfig& lora = model.lora;
+  if (lora.rank > 0 && has_adapter_config(model.from)) require_same_adapters(lora, model.from);
   if (lora.from.empty()) return;
-  const AdapterConfig here = adapter_config(lora), there = read_adapter_config(lora.from);
-  std::vector<std::string> faults;
-  const auto differ = [&](const char* key, const auto& given, const auto& stored) {
-    faults.push_back(concat("lora.", key, " = ", given, ", but ", lora.from, " has ") +
-                     concat(stored, "; set lora.", key, " to that"));
-  };
-  if (here.rank != there.rank) differ("rank", here.rank, there.rank);
-  if (here.alpha != there.alpha) differ("alpha", here.alpha, there.alpha);
-  if (!faults.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults, "\n"));
+  require_same_adapters(lora, lora.from);
   Shapes shapes;
   for (const auto& of_block : list.params) {
     for (const auto& [name, leaf] : of_block) {

@@ -26,10 +26,10 @@ Family with_frozen(Family family, const std::vector<std::string>& patterns);
 // and for a tied matrix.
 void add_adapters(BlockList& list, const LoraConfig& lora);
 
-// Lets the adapters of the list start with those in the folder lora.from; does nothing if that is
-// empty. Throws what read_adapter_config() and open_adapter() throw, and INVALID_ARGUMENT if rank,
-// alpha or targets differ from those of the folder.
-void open_adapters(BlockList& list, const LoraConfig& lora);
+// Lets the adapters of the list start with those in the folder lora.from; without it they start as
+// the weights do. Throws what read_adapter_config() and open_adapter() throw, and INVALID_ARGUMENT
+// if rank or alpha differ from those of the folder, or of model.from if that has adapters.
+void open_adapters(BlockList& list, const ModelConfig& model);
 
 // Returns the adapters of a checkpoint, beside which its weights are stored; rank 0 = none. Throws
 // the errors of read_adapter_config().

@@ -184,7 +184,7 @@ BlockList make_blocks(const ModelConfig& model,
   add_adapters(list, model.lora);
   // The published files are those of transformers' GPT2Model, which has no head.
   if (!model.from.empty()) open_stored(list, model.from, kEmbedding, d.tied, "transformer.");
-  open_adapters(list, model.lora);
+  open_adapters(list, model);
   return list;
 }
 

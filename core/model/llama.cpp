@@ -229,7 +229,7 @@ BlockList make_blocks(const ModelConfig& model,
   list.tp = [d](const std::string& name) { return tp_hint(name, d); };
   add_adapters(list, model.lora);
   if (!model.from.empty()) open_stored(list, model.from, "model.embed_tokens.weight", d.tied);
-  open_adapters(list, model.lora);
+  open_adapters(list, model);
   return list;
 }
 

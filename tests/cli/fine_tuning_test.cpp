@@ -129,6 +129,10 @@ TEST_F(FineTuning, EndsInExportsThatMeanTheSame) {
   inner.emplace_back("model.from=runs/whole/checkpoints/step-00000006");
   EXPECT_NEAR(train("from_checkpoint", inner, once).at(0) / continued, 1, 1e-6);
   EXPECT_GT(std::abs(train("base", kAdapters, once).at(0) / continued - 1), 1e-4);
+  const SubprocessResult other = yoke({"train", "t.toml", inner.back(), "lora.rank=4", inner[2]});
+  EXPECT_EQ(other.ending.exit_code, 2);
+  EXPECT_THAT(other.err,
+              HasSubstr("lora.alpha = 4, but runs/whole/checkpoints/step-00000006 has 8"));
 }
 
 TEST_F(FineTuning, ResumesBitForBit) {
