@@ -50,4 +50,15 @@ std::string seconds_text(std::chrono::milliseconds time) {
   return string_printf("%g s", static_cast<double>(time.count()) / 1000);
 }
 
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  size_t begin = 0;
+  for (size_t at = text.find(from); at != text.npos; at = text.find(from, begin)) {
+    out += text.substr(begin, at - begin);
+    out += to;
+    begin = at + from.size();
+  }
+  return out += text.substr(begin);
+}
+
 }  // namespace yoke

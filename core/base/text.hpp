@@ -1,9 +1,10 @@
-// Numbers formatted for people.
+// Numbers formatted for people, and texts with replaced parts.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace yoke {
 
@@ -19,5 +20,8 @@ std::string seconds_text(std::chrono::milliseconds time);
 // Returns a duration, rounded up to a second, in at most two units: "42s", "3m 04s", "3d 04h". A
 // negative duration counts as 0.
 std::string duration_text(double seconds);
+
+// Returns the text with every occurrence of `from`, which is not empty, replaced by `to`.
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
 
 }  // namespace yoke

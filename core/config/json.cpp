@@ -52,8 +52,8 @@ std::string schema_json() {
     Json row = Json::object();
     row["key"] = key.name;
     row["type"] = type_name(key);
-    row["required"] = key.is(kRequired);
-    row["default"] = key.is(kRequired) ? Json() : or_null(read_key(key, RunConfig{}));
+    row["required"] = !default_of(key) && key.is(kRequired);
+    row["default"] = or_null(default_of(key));
     row["allowed"] = allowed(key);
     row["variable"] = variable.empty() ? Json() : Json(variable);
     row["doc"] = key.doc;

@@ -7,8 +7,8 @@
 
 namespace yoke {
 
-// Runs the command. args: CHECKPOINT --prompt TEXT [--tokens N] [--temperature T] [--seed S].
-// Prints the text token by token. Returns the exit code. Throws Error; Refused for wrong arguments.
+// Runs the command; `yoke generate --help` lists the arguments. Prints the text token by token.
+// Returns the exit code. Throws Error; Refused for wrong arguments.
 int generate(const std::vector<std::string>& args);
 
 }  // namespace yoke
