@@ -7,6 +7,7 @@
 
 #include "core/base/exit_code.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/prepare.hpp"
 #include "core/cli/table.hpp"
 #include "core/data/data_set.hpp"
 #include "yoke/error.hpp"
@@ -58,6 +59,20 @@ std::string preview(const TokenStream& stream) {
   return text;
 }
 
+// Returns the part of the tokens that count as targets, as the label mask says.
+double counted_share(const Source& source) {
+  const int64_t size = source.stream->size();
+  if (!source.mask || size == 0) return 1;
+  std::vector<uint8_t> counts(static_cast<size_t>(std::min(size, kPortion)));
+  int64_t sum = 0;
+  for (int64_t begin = 0; begin < size; begin += kPortion) {
+    const int64_t count = std::min(kPortion, size - begin);
+    source.mask->read(begin, count, counts.data());
+    sum += std::count(counts.begin(), counts.begin() + count, 1);
+  }
+  return static_cast<double>(sum) / static_cast<double>(size);
+}
+
 uint64_t bytes_of(const std::vector<std::string>& files) {
   uint64_t bytes = 0;
   for (const std::string& file : files) bytes += std::filesystem::file_size(file);
@@ -77,6 +92,8 @@ Json describe(const Request& request, const Source& source) {
                {"vocabulary", stream.vocab() > 0 ? Json(stream.vocab()) : Json()},
                {"min_id", stream.size() > 0 ? Json(ids.min) : Json()},
                {"max_id", stream.size() > 0 ? Json(ids.max) : Json()},
+               {"label_masks", source.mask ? source.mask->files().size() : 0},
+               {"counted_targets", counted_share(source)},
                {"seq_len", request.data.seq_len},
                {"training_windows", std::max<int64_t>(windows.train, 0)},
                {"held_out_windows", windows.held_out},
@@ -86,8 +103,9 @@ Json describe(const Request& request, const Source& source) {
 }
 
 int inspect(const Request& request) {
-  const Json json = describe(
-      request, open_source("data.path", request.data.path, request.data.format, request.vocab));
+  const DataConfig& data = request.data;
+  const Json json =
+      describe(request, open_source("data.path", data.path, data.format, request.vocab, data.mask));
   if (request.json) {
     std::puts(json.dump(2).c_str());
     return kExitOk;
@@ -107,7 +125,7 @@ int inspect(const Request& request) {
 }  // namespace
 
 int data_command(const std::vector<std::string>& args) {
-  CLI::App app("Inspects files of tokens.", "yoke data");
+  CLI::App app("Prepares and inspects files of tokens.", "yoke data");
   app.require_subcommand(1);
   Request request;
   CLI::App* look =
@@ -123,6 +141,11 @@ int data_command(const std::vector<std::string>& args) {
   look->add_option("--vocab", request.vocab, "refuse ids that are not below N, as model.vocab does")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
+  look->add_option("--mask",
+                   request.data.mask,
+                   "label masks, as data.mask: auto, none or required; default: auto")
+      ->type_name("USE")
+      ->check(CLI::IsMember({"auto", "none", "required"}));
   look->add_option("--seq-len", request.data.seq_len, "tokens per window; default: 256")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
@@ -130,12 +153,13 @@ int data_command(const std::vector<std::string>& args) {
       ->type_name("X")
       ->check(CLI::Range(0.0, 0.99));
   look->add_flag("--json", request.json, "print JSON");
+  const std::function<int()> prepare = add_prepare_command(app);
   return run_command(app, args, [&]() -> int {
     try {
-      return inspect(request);
+      return look->parsed() ? inspect(request) : prepare();
     } catch (const Error& e) {
       std::fprintf(stderr, "yoke: %s\n", e.what());
-      return e.code() == YOKE_DATA_LOSS ? kExitFailed : kExitUsage;
+      return exit_code_of(e);
     }
   });
 }

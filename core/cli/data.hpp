@@ -1,4 +1,4 @@
-// yoke data inspect FILE
+// yoke data inspect FILE, yoke data prepare FILE ...
 #pragma once
 
 #include <string>

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "core/data/token_info.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
@@ -97,6 +98,19 @@ std::vector<std::string> matches(const std::string& key, const std::string& patt
   return files;
 }
 
+// Removes the descriptions and label masks of files of the list.
+void leave_out_companions(std::vector<std::string>& files) {
+  const std::set<std::string> all(files.begin(), files.end());
+  std::set<std::string> companions;
+  for (const std::string& file : files) {
+    const std::string info = token_info_path(file), mask = mask_path(file);
+    if (file == info || file == mask) continue;
+    if (all.contains(info) && read_token_info(file)) companions.insert(info);
+    if (all.contains(mask)) companions.insert(mask);
+  }
+  std::erase_if(files, [&](const std::string& file) { return companions.contains(file); });
+}
+
 }  // namespace
 
 std::string path_is(const std::string& key, const std::string& path) {
@@ -108,6 +122,7 @@ std::vector<std::string> expand_path(const std::string& key, const std::string& 
   if (!folder && (exists(entry) || !is_pattern(entry))) return {entry};
   std::vector<std::string> files = folder ? files_of_folder(key, entry) : matches(key, entry);
   require_no_folder(key, entry, files);
+  leave_out_companions(files);
   return files;
 }
 
@@ -121,9 +136,15 @@ std::string nearest_names(const std::string& path) {
     missing = parent(missing);
   const std::string folder = parent(missing).string(), name = missing.filename().string();
   std::vector<std::pair<int, std::string>> near;
-  for (const std::string& other : names_in(folder))
-    near.emplace_back(edit_distance(name, other), other);
-  if (near.empty()) return "; " + folder + " has no files";
+  const std::vector<std::string> names = names_in(folder);
+  if (names.empty()) return "; " + folder + " has no files";
+  for (const std::string& other : names) {
+    // A name of which more than half differs is not what the user meant.
+    const int distance = edit_distance(name, other);
+    if (2 * distance <= static_cast<int>(std::max(name.size(), other.size())))
+      near.emplace_back(distance, other);
+  }
+  if (near.empty()) return "; no name in " + folder + " is similar";
   std::sort(near.begin(), near.end());
   std::vector<std::string> shown;
   for (size_t i = 0; i < std::min(near.size(), kShownNames); ++i) shown.push_back(near[i].second);

@@ -8,7 +8,8 @@ namespace yoke {
 
 // Returns the files that one entry of a list of paths names: the file itself; all files of a
 // folder; or all files that match a pattern with *, ? or [...]. Files of a folder or of a pattern
-// are in ascending order of their bytes, and names that start with '.' are left out. An entry that
+// are in ascending order of their bytes. Names that start with '.' are left out, and so are the
+// descriptions and label masks of other files of the list (core/data/token_info.hpp). An entry that
 // does not exist and is no pattern is returned as it is, since opening it reports the fault. `key`
 // is the key of the run file, for messages. Throws Error: NOT_FOUND if no file matches,
 // INVALID_ARGUMENT if a folder contains a folder, or if a match is one.
@@ -18,7 +19,7 @@ std::vector<std::string> expand_path(const std::string& key, const std::string& 
 std::string path_is(const std::string& key, const std::string& path);
 
 // Returns "; nearest names in F: a, b, c" for a path that does not exist, where F is the folder
-// that lacks it, or its nearest parent that exists.
+// that lacks it, or its nearest parent that exists, or says that F has no similar name.
 std::string nearest_names(const std::string& path);
 
 // Returns a path that is the same file as an earlier one of the list, under any name; "" if there

@@ -121,11 +121,12 @@ void check_batch(
 
 // Opens data.path: one source, or with weights one for each entry.
 std::vector<Source> open_training(const DataConfig& config, int64_t vocab) {
-  if (config.weights.empty()) return {open_source("data.path", config.path, config.format, vocab)};
+  if (config.weights.empty())
+    return {open_source("data.path", config.path, config.format, vocab, config.mask)};
   std::vector<Source> sources;
   std::vector<std::string> files;
   for (const std::string& entry : config.path) {
-    sources.push_back(open_source("data.path", {entry}, config.format, vocab));
+    sources.push_back(open_source("data.path", {entry}, config.format, vocab, config.mask));
     const Source& opened = sources.back();
     files.insert(files.end(), opened.files.begin(), opened.files.end());
     for (const Source& earlier : sources)
@@ -143,7 +144,7 @@ int64_t open_evaluation(const std::vector<std::string>& path,
                         const DataConfig& config,
                         int64_t vocab,
                         std::vector<Source>& sources) {
-  Source opened = open_source("eval.path", path, config.format, vocab);
+  Source opened = open_source("eval.path", path, config.format, vocab, config.mask);
   for (const Source& source : sources)
     require_same_tokens("data.path with eval.path", named(source), named(opened));
   const int64_t windows = split_windows(opened.stream->size(), config.seq_len, 0).train;
@@ -155,15 +156,38 @@ int64_t open_evaluation(const std::vector<std::string>& path,
   return windows;
 }
 
-// Returns a note if a file of eval.path is trained on, too; its loss then measures memory.
-std::vector<std::string> notes_on(const std::vector<Source>& sources) {
-  std::vector<std::string> files;
-  for (const Source& source : sources)
+// Returns notes on sources whose beginning has no end of a document, because `end` may be wrong.
+std::vector<std::string> notes_on_documents(const std::vector<Source>& sources, int64_t end) {
+  constexpr int64_t kSearched = 1 << 18;
+  std::vector<std::string> notes;
+  for (const Source& source : sources) {
+    std::vector<int64_t> ids(static_cast<size_t>(std::min(source.stream->size(), kSearched)));
+    source.stream->read(0, static_cast<int64_t>(ids.size()), ids.data());
+    if (std::find(ids.begin(), ids.end(), end) != ids.end()) continue;
+    notes.push_back(concat("data.document_end = ", end, " is none of the first ", ids.size()) +
+                    " tokens of " + source.name + ", so no document ends there");
+  }
+  return notes;
+}
+
+// Returns notes on files of eval.path that are trained on, too, because their loss measures memory;
+// and on label masks, because they are used without being named.
+std::vector<std::string> notes_on_files(const std::vector<Source>& sources) {
+  std::vector<std::string> files, notes;
+  size_t masks = 0;
+  for (const Source& source : sources) {
     files.insert(files.end(), source.files.begin(), source.files.end());
+    masks += source.mask ? source.mask->files().size() : 0;
+  }
   const std::string twice = find_repeated_file(files);
-  if (twice.empty()) return {};
-  return {"eval.path names the file \"" + twice +
-          "\", which data.path trains on, too, so the evaluation loss is not that of unseen text"};
+  if (!twice.empty())
+    notes.push_back("eval.path names the file \"" + twice +
+                    "\", which data.path trains on, too, so the evaluation loss is not that of "
+                    "unseen text");
+  if (masks > 0)
+    notes.push_back(concat(masks, " of ", files.size(), " files of tokens have a label mask") +
+                    "; the targets that it leaves out do not count in the loss");
+  return notes;
 }
 
 }  // namespace
@@ -185,8 +209,15 @@ DataSet open_data(const DataConfig& config,
   for (size_t s = 0; s < sources.size(); ++s)
     check_batch(sources[s], windows.of_source[s], order.share(s), global_batch, config.seq_len);
   if (!eval_path.empty()) windows.evaluation = open_evaluation(eval_path, config, vocab, sources);
+  require_one_tokenizer(eval_path.empty() ? "data.path" : "data.path with eval.path", sources);
   DataSet data = number_windows(windows, config, std::move(order));
-  data.notes = notes_on(sources);
+  data.notes = notes_on_files(sources);
+  if (config.documents == "separate") {
+    data.document_end =
+        config.document_end ? *config.document_end : described_document_end(sources);
+    for (std::string& note : notes_on_documents(sources, *data.document_end))
+      data.notes.push_back(std::move(note));
+  }
   data.sources = std::move(sources);
   return data;
 }
@@ -209,14 +240,66 @@ DataSet split_samples(
   return data;
 }
 
-void read_window(const DataSet& data, int64_t window, int64_t skip, int64_t count, int64_t* out) {
+namespace {
+
+// A window as a part of the stream of a source.
+struct Place {
+  const Source& source;
+  int64_t begin;  // number of its first token
+};
+
+Place place_of(const DataSet& data, int64_t window) {
   const auto after = std::upper_bound(
       data.ranges.begin(), data.ranges.end(), window, [](int64_t w, const WindowRange& range) {
         return w < range.first;
       });
   const WindowRange& range = *(after - 1);
-  const int64_t begin = (range.first_in_stream + window - range.first) * data.seq_len;
-  data.sources[range.source].stream->read(begin + skip, count, out);
+  return {data.sources[range.source],
+          (range.first_in_stream + window - range.first) * data.seq_len};
+}
+
+// Writes the seq_len targets of a window, whose seq_len + 1 ids are `ids`.
+void write_targets(const DataSet& data, const Place& place, const int64_t* ids, int64_t* targets) {
+  const int64_t n = data.seq_len;
+  std::copy(ids + 1, ids + n + 1, targets);
+  if (data.pad_token) std::replace(targets, targets + n, *data.pad_token, kNoTarget);
+  if (data.document_end) {
+    for (int64_t i = 0; i < n; ++i) {
+      if (ids[i] == *data.document_end) targets[i] = kNoTarget;
+    }
+  }
+  if (!place.source.mask) return;
+  std::vector<uint8_t> counts(static_cast<size_t>(n));
+  place.source.mask->read(place.begin + 1, n, counts.data());
+  for (int64_t i = 0; i < n; ++i) {
+    if (counts[static_cast<size_t>(i)] == 0) targets[i] = kNoTarget;
+  }
+}
+
+// Writes where the document of each token begins, and the position of the token in it. The document
+// of the first token begins with the window, even if the stream has tokens of it before.
+void write_documents(
+    int64_t end, const int64_t* ids, int64_t count, int64_t* starts, int64_t* positions) {
+  int64_t start = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (i > 0 && ids[i - 1] == end) start = i;
+    starts[i] = start;
+    positions[i] = i - start;
+  }
+}
+
+}  // namespace
+
+bool every_target_counts(const DataSet& data) {
+  return !data.pad_token && !data.document_end &&
+         std::none_of(data.sources.begin(), data.sources.end(), [](const Source& source) {
+           return source.mask != nullptr;
+         });
+}
+
+void read_window(const DataSet& data, int64_t window, int64_t skip, int64_t count, int64_t* out) {
+  const Place place = place_of(data, window);
+  place.source.stream->read(place.begin + skip, count, out);
 }
 
 HostMicroBatch read_micro_batch(const DataSet& data,
@@ -225,19 +308,29 @@ HostMicroBatch read_micro_batch(const DataSet& data,
                                 int64_t sequences) {
   const size_t seq_len = static_cast<size_t>(data.seq_len),
                n = static_cast<size_t>(sequences) * seq_len;
-  HostMicroBatch batch{sequences,
-                       data.seq_len,
-                       std::vector<int64_t>(n),
-                       std::vector<int64_t>(n),
-                       std::vector<int64_t>(n)};
+  HostMicroBatch batch{.sequences = sequences,
+                       .seq_len = data.seq_len,
+                       .tokens = std::vector<int64_t>(n),
+                       .targets = std::vector<int64_t>(n),
+                       .positions = std::vector<int64_t>(n),
+                       .document_starts = std::vector<int64_t>(data.document_end ? n : 0)};
+  std::vector<int64_t> ids(seq_len + 1);
   for (size_t i = 0; i < n; i += seq_len) {
-    const int64_t window = part.window(first_sample + static_cast<int64_t>(i / seq_len));
-    read_window(data, window, 0, data.seq_len, &batch.tokens[i]);
-    read_window(data, window, 1, data.seq_len, &batch.targets[i]);
-    std::iota(&batch.positions[i], &batch.positions[i] + seq_len, int64_t{0});
+    const Place place =
+        place_of(data, part.window(first_sample + static_cast<int64_t>(i / seq_len)));
+    place.source.stream->read(place.begin, data.seq_len + 1, ids.data());
+    std::copy(ids.begin(), ids.end() - 1, &batch.tokens[i]);
+    write_targets(data, place, ids.data(), &batch.targets[i]);
+    if (data.document_end) {
+      write_documents(*data.document_end,
+                      ids.data(),
+                      data.seq_len,
+                      &batch.document_starts[i],
+                      &batch.positions[i]);
+    } else {
+      std::iota(&batch.positions[i], &batch.positions[i] + seq_len, int64_t{0});
+    }
   }
-  if (data.pad_token)
-    std::replace(batch.targets.begin(), batch.targets.end(), *data.pad_token, kNoTarget);
   return batch;
 }
 
@@ -245,12 +338,15 @@ int64_t count_targets(const DataSet& data,
                       const SampleOrder& part,
                       int64_t first_sample,
                       int64_t sequences) {
-  if (!data.pad_token) return sequences * data.seq_len;
+  if (every_target_counts(data)) return sequences * data.seq_len;
   int64_t count = 0;
-  std::vector<int64_t> targets(data.seq_len);
+  const auto n = static_cast<size_t>(data.seq_len);
+  std::vector<int64_t> ids(n + 1), targets(n);
   for (int64_t i = 0; i < sequences; ++i) {
-    read_window(data, part.window(first_sample + i), 1, data.seq_len, targets.data());
-    count += data.seq_len - std::count(targets.begin(), targets.end(), *data.pad_token);
+    const Place place = place_of(data, part.window(first_sample + i));
+    place.source.stream->read(place.begin, data.seq_len + 1, ids.data());
+    write_targets(data, place, ids.data(), targets.data());
+    count += data.seq_len - std::count(targets.begin(), targets.end(), kNoTarget);
   }
   return count;
 }

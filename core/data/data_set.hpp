@@ -35,7 +35,9 @@ struct DataSet {
   int64_t seq_len = 0;                 // targets of one window
   SampleOrder train, held_out;         // the training part and the evaluation part
   std::optional<int64_t> pad_token{};  // targets with this id become kNoTarget
-  std::vector<std::string> notes{};    // sentences for the user
+  // Token id that ends a document, if documents are separate; unset = they are joined.
+  std::optional<int64_t> document_end{};
+  std::vector<std::string> notes{};  // sentences for the user
 
   bool has_tokens() const { return !sources.empty(); }
   // Returns the source of eval.path; NULL if the evaluation part was held out.
@@ -52,7 +54,7 @@ struct DataSet {
 // order. vocab: vocabulary size of the model, 0 = none; the caller checks that it is at least that
 // of the streams. Throws Error: INVALID_ARGUMENT if a stream is too short, if a step would need
 // more windows of a source than it has, or if sources differ in their tokens; and the errors of
-// open_source() and Mixture.
+// open_source(), described_document_end() and Mixture.
 DataSet open_data(const DataConfig& config,
                   int64_t global_batch,
                   uint64_t seed,
@@ -79,14 +81,21 @@ void read_window(const DataSet& data, int64_t window, int64_t skip, int64_t coun
 struct HostMicroBatch {
   int64_t sequences = 0, seq_len = 0;
   std::vector<int64_t> tokens, targets, positions;
+  // Only if documents are separate: for each token, the index in its sequence of the first token of
+  // its document. Otherwise empty.
+  std::vector<int64_t> document_starts;
 };
 
-// Reads `sequences` consecutive samples of a part. Positions are 0 .. seq_len - 1 in every
-// sequence.
+// Reads `sequences` consecutive samples of a part. Positions count from 0 in every sequence, or in
+// every document of it if documents are separate. A target is kNoTarget if it is data.pad_token, if
+// the label mask says so, or if it is the first token of a separate document.
 HostMicroBatch read_micro_batch(const DataSet& data,
                                 const SampleOrder& part,
                                 int64_t first_sample,
                                 int64_t sequences);
+
+// Returns whether no target is hidden by data.pad_token, by a label mask or by separate documents.
+bool every_target_counts(const DataSet& data);
 
 // Returns how many targets of `sequences` consecutive samples count in the loss.
 int64_t count_targets(const DataSet& data,

@@ -28,9 +28,11 @@ TorchInputs read_tokens(const DataSet& data,
     return at::from_blob(
         values.data(), {count, data.seq_len}, [host](void*) {}, at::TensorOptions(at::kLong));
   };
-  return {{"tokens", tensor(host->tokens)},
-          {"targets", tensor(host->targets)},
-          {"positions", tensor(host->positions)}};
+  TorchInputs inputs{{"tokens", tensor(host->tokens)},
+                     {"targets", tensor(host->targets)},
+                     {"positions", tensor(host->positions)}};
+  if (data.document_end) inputs.emplace_back("document_starts", tensor(host->document_starts));
+  return inputs;
 }
 
 // Returns "image float [3, 32, 32], label long []", for messages.
@@ -116,14 +118,17 @@ Batch::Batch(const SampleSource& source,
   batch_.micros = pointers_.data();
   batch_.num_micros = pointers_.size();
   // The loss is divided by the targets of all data ranks, so each rank counts the whole batch.
-  const int64_t targets = count_targets(source.data, part, start, assignment.global_batch());
-  if (targets == 0) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                concat("no target of the global batch at sample ", start, " counts: ") +
-                    "all of them are data.pad_token; allowed: batches with at least one other "
-                    "target");
-  }
-  batch_.token_weight = static_cast<double>(targets);
+  targets_ = count_targets(source.data, part, start, assignment.global_batch());
+  batch_.token_weight = static_cast<double>(targets_);
+}
+
+void Batch::require_targets() const {
+  if (targets_ > 0) return;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              concat("no target of the global batch at sample ", global_.first, " counts: ") +
+                  "each of them is data.pad_token, is left out by its label mask, or begins a "
+                  "separate document; allowed: batches with at least one other target; raise "
+                  "train.global_batch or data.seq_len");
 }
 
 }  // namespace yoke

@@ -23,8 +23,7 @@ class Batch {
  public:
   // Reads the global batch of `part` that starts at sample `start`. With a device, get() refers to
   // copies of the inputs there, made on the current stream. Throws
-  // Error(INVALID_ARGUMENT) if a family's samples differ in roles, shapes or dtypes, or if no
-  // target of the global batch counts.
+  // Error(INVALID_ARGUMENT) if a family's samples differ in roles, shapes or dtypes.
   Batch(const SampleSource& source,
         const SampleOrder& part,
         int64_t start,
@@ -34,7 +33,11 @@ class Batch {
   Batch& operator=(const Batch&) = delete;
 
   const YokeBatch& get() const { return batch_; }
-  int64_t tokens() const { return tokens_; }  // tokens of the global batch
+  int64_t tokens() const { return tokens_; }    // tokens of the global batch
+  int64_t targets() const { return targets_; }  // targets of the global batch that count
+  // Throws Error(INVALID_ARGUMENT) if no target of the global batch counts, because the loss of a
+  // step is a mean over them.
+  void require_targets() const;
   const GlobalBatch& global() const { return global_; }
   // Global numbers of this data rank's samples, in the order of the micro-batches.
   const std::vector<int64_t>& samples() const { return samples_; }
@@ -54,6 +57,7 @@ class Batch {
   std::vector<int64_t> samples_;
   GlobalBatch global_;
   int64_t tokens_;
+  int64_t targets_ = 0;
   YokeBatch batch_;
 };
 

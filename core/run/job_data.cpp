@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "core/config/families.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -36,6 +37,23 @@ void check_vocabulary(const DataSet& data, int64_t vocab, std::vector<std::strin
   }
 }
 
+// A family of the user does not know the input that separates documents.
+void check_documents(const RunConfig& run,
+                     const DataSet& data,
+                     int64_t vocab,
+                     std::vector<std::string>& faults) {
+  if (run.data.documents == "separate" && !is_builtin_family(run.model.family))
+    faults.push_back(
+        "data.documents = \"separate\" needs a model whose attention stays in one "
+        "document, which model family '" +
+        run.model.family +
+        "' is not known to have; allowed: data.documents = "
+        "\"joined\", or a family of Yoke");
+  if (data.document_end && vocab > 0 && *data.document_end >= vocab)
+    faults.push_back(concat("data.document_end = ", *data.document_end, ", but model.vocab = ") +
+                     concat(vocab, "; allowed: 0 to ", vocab - 1));
+}
+
 // The bytes of a text are ids that mean something else to such a model.
 void check_text(const RunConfig& run, const DataSet& data, std::vector<std::string>& faults) {
   if (!data.has_tokens() || !is_text(data.sources[0]) || run.data.format == "text") return;
@@ -65,6 +83,7 @@ void check_evaluation(const RunConfig& run, const DataSet& data, std::vector<std
 std::vector<std::string> data_faults(const RunConfig& run, const DataSet& data, int64_t vocab) {
   std::vector<std::string> faults;
   check_vocabulary(data, vocab, faults);
+  check_documents(run, data, vocab, faults);
   check_text(run, data, faults);
   check_evaluation(run, data, faults);
   return faults;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "core/data/token_info.hpp"
 #include "tests/support/temp_folder.hpp"
 #include "tests/unit/data/token_files.hpp"
 
@@ -48,6 +49,16 @@ TEST_F(Files, ThatExistAreNoPatterns) {
       << "opening it reports the fault";
 }
 
+TEST_F(Files, ThatDescribeOthersAreLeftOut) {
+  for (const char* name : {"p/x.bin", "p/x.mask", "p/y.bin", "p/z.mask", "p/y.json"})
+    folder_.write(name, "x");
+  write_token_info(folder_ / "p/x.bin", {1, 1, 2, "0123456789abcdef", {}, true});
+  // No other file belongs to z.mask, and y.json is no description.
+  EXPECT_THAT(names(folder_, "p"), ElementsAre("p/x.bin", "p/y.bin", "p/y.json", "p/z.mask"));
+  EXPECT_THAT(names(folder_, "p/x*"), ElementsAre("p/x.bin"));
+  EXPECT_THAT(names(folder_, "p/x.mask"), ElementsAre("p/x.mask")) << "it is named";
+}
+
 TEST_F(Files, ThatNobodyHasAreReportedWithTheNearestNames) {
   Error e = refusal("web/t_*.bin", "eval.path");
   EXPECT_EQ(e.code(), YOKE_NOT_FOUND);
@@ -56,7 +67,9 @@ TEST_F(Files, ThatNobodyHasAreReportedWithTheNearestNames) {
       e.what(),
       HasSubstr("matches no file; nearest names in " + folder_ / "web" + ": s_9.bin, s_10.bin"));
   e = refusal("wib/*.bin");
-  EXPECT_THAT(e.what(), HasSubstr("nearest names in " + folder_.path().string() + ": web, "));
+  EXPECT_THAT(e.what(), HasSubstr("nearest names in " + folder_.path().string() + ": web"));
+  EXPECT_THAT(refusal("elsewhere/*.txt").what(),
+              HasSubstr("; no name in " + folder_.path().string() + " is similar"));
   fs::create_directory(folder_ / "empty");
   EXPECT_THAT(refusal("empty/*").what(), HasSubstr(folder_ / "empty" + " has no files"));
   EXPECT_THAT(refusal("empty").what(), HasSubstr("is a folder without files"));

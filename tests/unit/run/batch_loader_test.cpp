@@ -117,12 +117,32 @@ TEST(Batch, CountsTheTargetsOfTheWholeGlobalBatch) {
   EXPECT_EQ(batch.get().token_weight, 2 * kSeqLen - 1);
 }
 
-TEST(Batch, RefusesAGlobalBatchWithoutTargets) {
+TEST(Batch, CanRequireThatAGlobalBatchHasTargets) {
   const ScratchFile file("a______defghi");
   const DataSet data = open(file.path(), '_');
   const SampleSource source{data, kNoSamples};
-  EXPECT_THAT(message_of([&] { Batch(source, data.train, 0, {.micro_batch = 2}); }),
-              HasSubstr("all of them are data.pad_token"));
+  const Batch none(source, data.train, 0, {.micro_batch = 2});
+  EXPECT_EQ(none.targets(), 0);
+  EXPECT_THAT(message_of([&] { none.require_targets(); }),
+              HasSubstr("no target of the global batch at sample 0 counts"));
+  // A micro-batch may be without any target, if another one of the global batch has some.
+  const Batch some(source, data.train, 1, {.accumulation = 2});
+  EXPECT_EQ(some.targets(), 3);
+  EXPECT_NO_THROW(some.require_targets());
+}
+
+TEST(Batch, SaysWhereSeparateDocumentsBegin) {
+  const ScratchFile file("ab.cd.e");
+  DataSet data = open(file.path());
+  const SampleSource source{data, kNoSamples};
+  EXPECT_THAT(contract_values(Batch(source, data.train, 0, {}), 0, "document_starts"),
+              ElementsAre());
+  data.document_end = '.';
+  const Batch batch(source, data.train, 0, {.micro_batch = 2});
+  EXPECT_THAT(contract_values(batch, 0, "document_starts"), ElementsAre(0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(contract_values(batch, 0, "targets"),
+              ElementsAre('b', '.', kNoTarget, 'd', '.', kNoTarget));
+  EXPECT_EQ(batch.get().token_weight, 4);
 }
 
 TEST(Batch, StacksTheSamplesOfAFamilyAndRefusesOthers) {

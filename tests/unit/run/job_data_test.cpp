@@ -39,6 +39,24 @@ TEST_F(JobData, IsRefusedBeyondTheVocabulary) {
                                 HasSubstr("up to 255; allowed: at least 256"))));
 }
 
+TEST_F(JobData, IsRefusedIfItsDocumentsEndWithAnUnknownId) {
+  run_.data.documents = "separate";
+  run_.data.document_end = 256;
+  EXPECT_THAT(faults(257), IsEmpty());
+  EXPECT_THAT(faults(256),
+              ElementsAre("data.document_end = 256, but model.vocab = 256; allowed: 0 to 255"));
+}
+
+TEST_F(JobData, CannotBeSeparateForAFamilyThatYokeDoesNotKnow) {
+  run_.model.family = "mine";
+  EXPECT_THAT(faults(256), IsEmpty());
+  run_.data.documents = "separate";
+  run_.data.document_end = 0;
+  EXPECT_THAT(faults(256),
+              ElementsAre(AllOf(HasSubstr("data.documents = \"separate\" needs a model whose"),
+                                HasSubstr("model family 'mine'"))));
+}
+
 TEST_F(JobData, OfBytesIsNotedForALargerVocabulary) {
   EXPECT_THAT(faults(1024), IsEmpty());
   EXPECT_THAT(data_notes(data(), 1024),

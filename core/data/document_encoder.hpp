@@ -1,0 +1,51 @@
+// Turns documents into token ids, for `yoke data prepare`. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/data/text_input.hpp"
+#include "core/text/chat_template.hpp"
+#include "core/text/tokenizer.hpp"
+
+namespace yoke {
+
+struct EncodingOptions {
+  std::string field = "text";  // key of the text in an object of a .jsonl file
+  bool bos = false;            // documents begin with the tokenizer's token for it
+  bool eos = false;            // documents end with the tokenizer's token for it
+  std::string chat;  // name of a template: each object of .jsonl is a conversation; "" = a text
+};
+
+// EncodedDocuments are the tokens of consecutive documents.
+struct EncodedDocuments {
+  std::vector<int32_t> ids;
+  std::string mask;  // a byte for each id of a conversation: 1 = it is a target, 0 = it is not
+  int64_t documents = 0;
+  int64_t empty = 0;  // documents without text, which are left out
+};
+
+// Belongs to one thread. The tokenizer must outlive it.
+class DocumentEncoder {
+ public:
+  DocumentEncoder(const Tokenizer& tokenizer, const EncodingOptions& options);
+  // Appends the documents of a part of the input. Throws Error(DATA_LOSS) with file and line, or
+  // file and byte, if a document is not as expected.
+  void encode(const TextInput& input, size_t begin, size_t end, EncodedDocuments& out);
+
+ private:
+  void encode_text(std::string_view text, EncodedDocuments& out);
+  void encode_chat(const nlohmann::json& object, EncodedDocuments& out);
+
+  const Tokenizer& tokenizer_;
+  EncodingOptions options_;
+  std::unique_ptr<TextEncoder> encoder_;
+  std::optional<ChatTemplate> chat_;
+};
+
+}  // namespace yoke
