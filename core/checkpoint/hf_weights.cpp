@@ -47,6 +47,9 @@ bool is_derived(const std::string& name) {
       exists(folder + "/pytorch_model.bin") || exists(folder + "/pytorch_model.bin.index.json")
           ? "; its pytorch_model.bin is a pickle, which may run code: save "
             "it again with transformers' save_pretrained"
+      : exists(folder + "/config.json")
+          ? "; to train its model from random values, set model.config = \"" + folder +
+                "\" in place of model.from"
           : "";
   throw Error(YOKE_NOT_FOUND,
               folder + " has no model.safetensors and no model.safetensors.index.json" + other);

@@ -41,13 +41,17 @@ struct AttentionShape {
 };
 
 // The tensors of causal attention. lse is the log-sum-exp of each row of scores; a name that begins
-// with d is the gradient of the loss with respect to the rest of the name. The forward reads q, k
-// and v and writes out and lse. The backward reads all of these and dout, and writes dq, dk and dv.
+// with d is the gradient of the loss with respect to the rest of the name. The forward reads q, k,
+// v and starts and writes out and lse. The backward reads all of these and dout, and writes dq, dk
+// and dv.
 template <class T>
 struct AttentionData {
-  const T* q = nullptr;    // [B, S, heads, D]
-  const T* k = nullptr;    // [B, S, kv_heads, D]
-  const T* v = nullptr;    // [B, S, kv_heads, D]
+  const T* q = nullptr;  // [B, S, heads, D]
+  const T* k = nullptr;  // [B, S, kv_heads, D]
+  const T* v = nullptr;  // [B, S, kv_heads, D]
+  // [B, S]: the first key that a query may attend to; never less than that of the query before it.
+  // NULL = the first of the sequence.
+  const int64_t* starts = nullptr;
   T* out = nullptr;        // [B, S, heads, D]
   Wide<T>* lse = nullptr;  // [B, heads, S]
   const T* dout = nullptr;

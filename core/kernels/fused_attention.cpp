@@ -11,6 +11,11 @@ AttentionShape attention_shape(const at::Tensor& q, const at::Tensor& k, int64_t
   return {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), window};
 }
 
+// Returns the numbers of a contiguous tensor; NULL if it is undefined.
+const int64_t* rows_of(const at::Tensor& starts) {
+  return starts.defined() ? starts.const_data_ptr<int64_t>() : nullptr;
+}
+
 struct AttentionNode : torch::autograd::Function<AttentionNode> {
   // Runs `kernel` over all pairs. They are independent of each other, so any split over threads
   // gives the same bits.
@@ -34,7 +39,8 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
                             const at::Tensor& q,
                             const at::Tensor& k,
                             const at::Tensor& v,
-                            int64_t window) {
+                            int64_t window,
+                            const std::optional<at::Tensor>& starts) {
     const at::Tensor qc = q.contiguous(), kc = k.contiguous(), vc = v.contiguous();
     const AttentionShape shape = attention_shape(qc, kc, window);
     const auto options = qc.options().dtype(wide_type(qc));
@@ -49,10 +55,11 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
              {.q = cptr<T>(qc),
               .k = cptr<T>(kc),
               .v = cptr<T>(vc),
+              .starts = rows_of(starts.value_or(at::Tensor())),
               .out = ptr<T>(out),
               .lse = ptr<Wide<T>>(lse)});
     });
-    ctx->save_for_backward({qc, kc, vc, out, lse});
+    ctx->save_for_backward({qc, kc, vc, out, lse, starts.value_or(at::Tensor())});
     ctx->saved_data["window"] = window;
     return out;
   }
@@ -71,6 +78,7 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
              {.q = cptr<T>(q),
               .k = cptr<T>(k),
               .v = cptr<T>(v),
+              .starts = rows_of(saved[5]),
               .out = ptr<T>(out),
               .lse = ptr<Wide<T>>(lse),
               .dout = cptr<T>(dout),
@@ -78,7 +86,7 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
               .dk = ptr<T>(dk),
               .dv = ptr<T>(dv)});
     });
-    return {dq, dk, dv, at::Tensor()};
+    return {dq, dk, dv, at::Tensor(), at::Tensor()};
   }
 };
 
@@ -87,8 +95,10 @@ struct AttentionNode : torch::autograd::Function<AttentionNode> {
 at::Tensor causal_attention(const at::Tensor& q,
                             const at::Tensor& k,
                             const at::Tensor& v,
-                            int64_t window) {
-  return AttentionNode::apply(q, k, v, window);
+                            int64_t window,
+                            const at::Tensor& starts) {
+  return AttentionNode::apply(
+      q, k, v, window, starts.defined() ? std::optional(starts.contiguous()) : std::nullopt);
 }
 
 }  // namespace yoke::ops::fused

@@ -4,6 +4,8 @@
 // (addmm). Likewise, linear_add() accumulates its product onto the residual.
 //
 //   y_i = x W_i^T + b_i    dx = sum_i dy_i W_i    dW_i = dy_i^T x    db_i = sum of dy_i's rows
+#include <algorithm>
+
 #include "core/kernels/fused_support.hpp"
 #include "core/kernels/weight_gradients.hpp"
 
@@ -25,8 +27,19 @@ at::Tensor in_by_out(const at::Tensor& weight, bool input_first) {
   return input_first ? weight.flatten(1) : weight.t();
 }
 
+int64_t inputs_of(const at::Tensor& weight, bool input_first) {
+  return weight.size(input_first ? 0 : 1);
+}
 int64_t outputs_of(const at::Tensor& weight, bool input_first) {
-  return weight.numel() / weight.size(input_first ? 0 : 1);
+  return weight.numel() / inputs_of(weight, input_first);
+}
+
+// Returns the input of a product if the backward needs it, which only the gradient of a weight
+// does. In fine-tuning most weights are frozen, and most inputs are used by nothing else.
+at::Tensor kept_input(const at::Tensor& input, at::TensorList weights) {
+  const bool needed = std::any_of(
+      weights.begin(), weights.end(), [](const at::Tensor& w) { return w.requires_grad(); });
+  return needed ? input : at::Tensor();
 }
 
 // Returns whether LibTorch computes products of this type fast. For bf16 it uses oneDNN, but
@@ -96,7 +109,7 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
                                at::TensorList biases,
                                bool input_first) {
     const at::Tensor input = x.contiguous();
-    variable_list saved{input}, out;
+    variable_list saved{kept_input(input, weights)}, out;
     for (size_t i = 0; i < weights.size(); ++i) {
       saved.push_back(weights[i]);
       out.push_back(
@@ -124,7 +137,8 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
       if (!ctx->needs_input_grad(0)) continue;
       const at::Tensor out_by_in = in_by_out(saved[i + 1], input_first).t();
       if (i == 0) {
-        grads[0] = at::empty_like(saved[0]);
+        const int64_t in = inputs_of(saved[i + 1], input_first);
+        grads[0] = at::empty(with_last(dyi, in), dyi.options());
         rows = rows_of(grads[0]);
         multiply(rows, rows_of(dyi), out_by_in);
       } else {
@@ -144,7 +158,7 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
                             const std::optional<at::Tensor>& bias,
                             bool input_first) {
     const at::Tensor input = x.contiguous();
-    ctx->save_for_backward({input, weight});
+    ctx->save_for_backward({kept_input(input, weight), weight});
     at::Tensor out = at::empty(residual.sizes(), residual.options());
     multiply(rows_of(out),
              rows_of(input),
@@ -165,7 +179,7 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
     const bool has_bias = ctx->saved_data["has_bias"].toBool();
     if (has_bias && ctx->needs_input_grad(3)) grads[3] = bias_gradient(d);
     if (ctx->needs_input_grad(1)) {
-      grads[1] = at::empty_like(saved[0]);
+      grads[1] = at::empty(with_last(d, inputs_of(saved[1], input_first)), d.options());
       multiply(rows_of(grads[1]), rows_of(d), in_by_out(saved[1], input_first).t());
     }
     if (ctx->needs_input_grad(2))
@@ -182,7 +196,7 @@ struct ProductOfRowsNode : torch::autograd::Function<ProductOfRowsNode> {
                             const at::Tensor& rows,
                             const at::Tensor& weight,
                             bool input_first) {
-    ctx->save_for_backward({rows, weight});
+    ctx->save_for_backward({kept_input(rows, weight), weight});
     ctx->saved_data["input_first"] = input_first;
     return at::mm(rows, in_by_out(weight, input_first));
   }

@@ -40,10 +40,12 @@ at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // The longest sequence for causal_attention(). ATen's flash attention is faster for longer ones.
 inline constexpr int64_t kLongestAttention = 1024;
+// starts: ops::Documents::starts.
 at::Tensor causal_attention(const at::Tensor& q,
                             const at::Tensor& k,
                             const at::Tensor& v,
-                            int64_t window);
+                            int64_t window,
+                            const at::Tensor& starts);
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 
 }  // namespace yoke::ops::fused

@@ -66,29 +66,48 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets
   return at::cross_entropy_loss(rows, targets.flatten(), {}, at::Reduction::Sum, kIgnoredTarget);
 }
 
+namespace {
+
+// Returns which keys each query sees, if that is not all keys up to its own: [S, S], or [B, 1, S,
+// S] with documents. With context parallelism, a rank has only some of the queries, so their
+// indices follow from the documents.
+std::optional<at::Tensor> mask_of(const at::Tensor& q, int64_t window, const Documents& documents) {
+  const int64_t length = q.size(1);
+  const bool windowed = window > 0 && window < length;
+  const auto options = at::TensorOptions().device(q.device());
+  if (documents.starts.defined()) {
+    at::Tensor first = documents.starts;
+    const at::Tensor last = first + documents.positions;
+    if (windowed) first = at::maximum(first, last - (window - 1));
+    const at::Tensor keys = at::arange(length, options.dtype(at::kLong));
+    return at::logical_and(keys >= first.unsqueeze(-1), keys <= last.unsqueeze(-1)).unsqueeze(1);
+  }
+  if (!windowed) return std::nullopt;
+  return at::ones({length, length}, options.dtype(at::kBool)).tril().triu(1 - window);
+}
+
+}  // namespace
+
 at::Tensor causal_attention(const at::Tensor& q,
                             const at::Tensor& k,
                             const at::Tensor& v,
-                            int64_t window) {
-  const int64_t groups = q.size(2) / k.size(2), length = q.size(1);
+                            int64_t window,
+                            const Documents& documents) {
+  const int64_t groups = q.size(2) / k.size(2);
   const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
-  // On CUDA only the kernels for 16-bit types support grouped heads. For the others ATen would fall
-  // back to an implementation that stores all S x S scores, so the heads are repeated instead.
-  if (q.is_cuda() && q.has_storage() && groups > 1 && !half)
-    return causal_attention(
-        q, k.repeat_interleave(groups, 2), v.repeat_interleave(groups, 2), window);
-  const bool masked = window > 0 && window < length;
-  std::optional<at::Tensor> mask;
-  if (masked) {
-    const auto options = at::TensorOptions().dtype(at::kBool).device(q.device());
-    mask = at::ones({length, length}, options).tril().triu(1 - window);
-  }
+  const std::optional<at::Tensor> mask = mask_of(q, window, documents);
+  // On CUDA only the kernels for 16-bit types support grouped heads, and only without a mask. For
+  // the others ATen would fall back to an implementation that stores all S x S scores, so the heads
+  // are repeated instead.
+  if (q.is_cuda() && q.has_storage() && groups > 1 && (!half || mask))
+    return composite::causal_attention(
+        q, k.repeat_interleave(groups, 2), v.repeat_interleave(groups, 2), window, documents);
   const at::Tensor out = at::scaled_dot_product_attention(q.transpose(1, 2),
                                                           k.transpose(1, 2),
                                                           v.transpose(1, 2),
                                                           mask,
                                                           0.0,
-                                                          /*is_causal=*/!masked,
+                                                          /*is_causal=*/!mask,
                                                           std::nullopt,
                                                           /*enable_gqa=*/q.size(2) != k.size(2));
   return out.transpose(1, 2).flatten(2);
@@ -220,13 +239,50 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   return fused::takes({&gate, &up}) ? fused::swiglu(gate, up) : composite::swiglu(gate, up);
 }
 
+namespace {
+
+// Returns the lengths of all documents of starts [B, S], sequence by sequence.
+std::vector<int64_t> lengths_of(const at::Tensor& starts) {
+  const at::Tensor rows = starts.contiguous();
+  const auto* start = rows.const_data_ptr<int64_t>();
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < rows.numel(); ++i) {
+    if (start[i] == i % rows.size(1)) lengths.push_back(0);
+    ++lengths.back();
+  }
+  return lengths;
+}
+
+// Attends in one document after the other. ATen's kernel for the CPU would compute all S x S scores
+// of a mask.
+at::Tensor attention_by_document(const at::Tensor& q,
+                                 const at::Tensor& k,
+                                 const at::Tensor& v,
+                                 int64_t window,
+                                 const at::Tensor& starts) {
+  const std::vector<int64_t> lengths = lengths_of(starts);
+  const auto parts = [&](const at::Tensor& t) {
+    return t.flatten(0, 1).unsqueeze(0).split_with_sizes(lengths, 1);
+  };
+  const auto qs = parts(q), ks = parts(k), vs = parts(v);
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < lengths.size(); ++i)
+    out.push_back(causal_attention(qs[i], ks[i], vs[i], window));
+  return at::cat(out, 1).view({q.size(0), q.size(1), -1});
+}
+
+}  // namespace
+
 at::Tensor causal_attention(const at::Tensor& q,
                             const at::Tensor& k,
                             const at::Tensor& v,
-                            int64_t window) {
-  return q.size(1) <= fused::kLongestAttention && fused::takes({&q, &k, &v})
-             ? fused::causal_attention(q, k, v, window)
-             : composite::causal_attention(q, k, v, window);
+                            int64_t window,
+                            const Documents& documents) {
+  if (q.size(1) <= fused::kLongestAttention && fused::takes({&q, &k, &v}))
+    return fused::causal_attention(q, k, v, window, documents.starts);
+  if (documents.starts.defined() && q.is_cpu() && q.has_storage())
+    return attention_by_document(q, k, v, window, documents.starts);
+  return composite::causal_attention(q, k, v, window, documents);
 }
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {

@@ -79,12 +79,21 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // Returns x Phi(x) with the normal distribution Phi, or its approximation by tanh.
 at::Tensor gelu(const at::Tensor& x, bool by_tanh);
 
+// The documents in sequences, for each token: the index in its sequence of the first token of its
+// document, and its position in the document. Both are [B, S], int64. Undefined = each sequence is
+// one document.
+struct Documents {
+  at::Tensor starts, positions;
+};
+
 // Causal attention of q [B, S, heads, D] to k and v [B, S, kv_heads, D]. Returns [B, S, heads * D].
 // window: a token attends only to itself and the window - 1 tokens before it; 0 = to all before it.
+// A token attends only to tokens of its document.
 at::Tensor causal_attention(const at::Tensor& q,
                             const at::Tensor& k,
                             const at::Tensor& v,
-                            int64_t window = 0);
+                            int64_t window = 0,
+                            const Documents& documents = {});
 
 // Returns the sum of -log softmax(logits)[target] over the targets that are not kIgnoredTarget, as
 // a scalar of fp32 or better; the softmax is computed in fp32 or better. logits are [..., V] and
@@ -112,7 +121,8 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 at::Tensor causal_attention(const at::Tensor& q,
                             const at::Tensor& k,
                             const at::Tensor& v,
-                            int64_t window = 0);
+                            int64_t window = 0,
+                            const Documents& documents = {});
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 }  // namespace composite
 

@@ -117,6 +117,10 @@ void add_adapter(BlockList& list, const Target& t, const LoraConfig& lora, Answe
   costs.forward_flops += 2 * static_cast<double>(list.seq_len * lora.rank * sides);
   // The passes also differ because frozen weights need no gradients.
   costs.pass_bytes.clear();
+  if (!costs.distributed) return;
+  costs.distributed->kept.stream +=
+      list.seq_len * lora.rank * static_cast<int64_t>(t.linear->weight.element_size());
+  costs.distributed->passes.clear();
 }
 
 void freeze_params(BlockList& list, const std::vector<std::string>& patterns) {
@@ -196,7 +200,8 @@ void add_adapters(BlockList& list, const LoraConfig& lora) {
 
 void open_adapters(BlockList& list, const ModelConfig& model) {
   const LoraConfig& lora = model.lora;
-  if (lora.rank > 0 && has_adapter_config(model.from)) require_same_adapters(lora, model.from);
+  if (lora.rank > 0 && !model.from.empty() && has_adapter_config(model.from))
+    require_same_adapters(lora, model.from);
   if (lora.from.empty()) return;
   require_same_adapters(lora, lora.from);
   Shapes shapes;

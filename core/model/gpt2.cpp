@@ -63,12 +63,13 @@ struct Attention : Module {
                              std::make_shared<Conv1d>(d.dim, std::vector<int64_t>{d.dim}, dtype));
   }
   // Returns residual + attention(x).
-  at::Tensor forward(const at::Tensor& residual, const at::Tensor& x) const {
+  at::Tensor forward(const at::Tensor& residual, const at::Tensor& x, const TorchInputs& in) const {
     const at::Tensor all = ops::linears(x, {c_attn->matrix()})[0];
     // The number of heads is inferred (-1), because with tensor parallelism a rank holds only some.
     const auto qkv = all.view({all.size(0), all.size(1), 3, -1, head_dim}).unbind(2);
-    return ops::linear_add(
-        residual, ops::causal_attention(qkv[0], qkv[1], qkv[2]), c_proj->matrix());
+    return ops::linear_add(residual,
+                           ops::causal_attention(qkv[0], qkv[1], qkv[2], 0, documents_of(in)),
+                           c_proj->matrix());
   }
   int64_t head_dim;
   std::shared_ptr<Conv1d> c_attn, c_proj;
@@ -83,7 +84,7 @@ struct FeedForward : Module {
         "c_proj", std::make_shared<Conv1d>(d.ffn_dim, std::vector<int64_t>{d.dim}, dtype));
   }
   // Returns residual + feed_forward(x).
-  at::Tensor forward(const at::Tensor& residual, const at::Tensor& x) const {
+  at::Tensor forward(const at::Tensor& residual, const at::Tensor& x, const TorchInputs&) const {
     const at::Tensor hidden = ops::linears(x, {c_fc->matrix()})[0];
     return ops::linear_add(residual, ops::gelu(hidden, by_tanh), c_proj->matrix());
   }
@@ -105,8 +106,8 @@ struct Half : Module {
 template <class Part>
 LayerHalf make_half(const char* norm, const char* part, const ModelDims& d, at::ScalarType dtype) {
   const auto half = std::make_shared<Half<Part>>(norm, part, d, dtype);
-  return {half, [half](const at::Tensor& x, const TorchInputs&) {
-            return half->part->forward(x, (*half->norm)(x));
+  return {half, [half](const at::Tensor& x, const TorchInputs& in) {
+            return half->part->forward(x, (*half->norm)(x), in);
           }};
 }
 

@@ -41,7 +41,9 @@ void read(HfReader& reader, HfConfig& config) {
   std::string dropout;
   for (const char* key : {"embd_pdrop", "resid_pdrop", "attn_pdrop"}) {
     const double rate = reader.number(key, 0.1);
-    if (rate != 0) dropout += concat(dropout.empty() ? "" : ", ", key, " = ", rate);
+    if (rate == 0) continue;
+    dropout += concat(dropout.empty() ? "" : ", ", key, " = ", rate);
+    if (reader.find(key) == nullptr) dropout += " (the default of transformers)";
   }
   if (!dropout.empty())
     config.notes.push_back(dropout + " have no effect: Yoke trains without dropout");

@@ -42,7 +42,8 @@ struct Attention : Module {
   // Returns residual + attention(x).
   at::Tensor forward(const at::Tensor& residual,
                      const at::Tensor& x,
-                     const RopeCache::Angles& a) const {
+                     const RopeCache::Angles& a,
+                     const ops::Documents& documents) const {
     auto qkv = ops::linears(x, {q_proj->matrix(), k_proj->matrix(), v_proj->matrix()});
     // The number of heads is inferred (-1), because with tensor parallelism a rank holds only some.
     for (at::Tensor& t : qkv) t = t.view({t.size(0), t.size(1), -1, head_dim});
@@ -51,7 +52,8 @@ struct Attention : Module {
       qkv[1] = (*k_norm)(qkv[1]);
     }
     const at::Tensor q = ops::rotary(qkv[0], a.cos, a.sin), k = ops::rotary(qkv[1], a.cos, a.sin);
-    return ops::linear_add(residual, ops::causal_attention(q, k, qkv[2], window), o_proj->matrix());
+    return ops::linear_add(
+        residual, ops::causal_attention(q, k, qkv[2], window, documents), o_proj->matrix());
   }
 
   int64_t head_dim, window;
@@ -90,9 +92,9 @@ struct AttentionHalf : Module {
     self_attn = register_module("self_attn", std::make_shared<Attention>(d, layer, dtype));
   }
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& positions) const {
-    const RopeCache::Angles& angles = rope->angles(positions, x.scalar_type());
-    return self_attn->forward(x, (*input_layernorm)(x), angles);
+  at::Tensor forward(const at::Tensor& x, const TorchInputs& in) const {
+    const RopeCache::Angles& angles = rope->angles(input(in, "positions"), x.scalar_type());
+    return self_attn->forward(x, (*input_layernorm)(x), angles, documents_of(in));
   }
 
   std::shared_ptr<RopeCache> rope;
@@ -169,18 +171,42 @@ void count_input(const std::vector<std::shared_ptr<Linear>>& users,
     costs.activation_bytes -= elements * item_size(args.param_dtype);
 }
 
+// Adds the same to the costs with distributed tensors, where no other operator keeps an input. A
+// row that is gathered for a product in fp8 does not stay. cut: how the input is cut.
+void count_distributed_input(const std::vector<std::shared_ptr<Linear>>& users,
+                             int64_t CutBytes::*cut,
+                             const FamilyArgs& args,
+                             CutBytes& kept) {
+  const auto count = [&](ops::Product product) {
+    return static_cast<size_t>(std::count_if(
+        users.begin(), users.end(), [&](const auto& user) { return user->product == product; }));
+  };
+  const int64_t elements = args.seq_len * users[0]->weight.size(1);
+  const int64_t item = item_size(args.param_dtype);
+  const size_t packed = count(ops::Product::kTensorwise);
+  if (packed > 0) kept.*cut += elements;
+  if (packed == users.size()) kept.*cut -= elements * item;
+  if (count(ops::Product::kPlain) == 0 && cut == &CutBytes::stream) kept.inputs -= elements * item;
+}
+
 void count_inputs(BlockList& list, const FamilyArgs& args) {
   for (size_t b = 0; b < list.blocks.size(); ++b) {
     BlockCosts& costs = list.costs[b];
+    CutBytes& kept = costs.distributed->kept;
     for (const auto& module : list.blocks[b].module->modules()) {
       if (const auto* a = dynamic_cast<const Attention*>(module.get())) {
         count_input({a->q_proj, a->k_proj, a->v_proj}, false, args, costs);
         count_input({a->o_proj}, true, args, costs);
+        count_distributed_input({a->q_proj, a->k_proj, a->v_proj}, &CutBytes::stream, args, kept);
+        count_distributed_input({a->o_proj}, &CutBytes::parts, args, kept);
       } else if (const auto* f = dynamic_cast<const FeedForward*>(module.get())) {
         count_input({f->gate_proj, f->up_proj}, false, args, costs);
         count_input({f->down_proj}, false, args, costs);
+        count_distributed_input({f->gate_proj, f->up_proj}, &CutBytes::stream, args, kept);
+        count_distributed_input({f->down_proj}, &CutBytes::parts, args, kept);
       } else if (const auto* head = dynamic_cast<const Head<RmsNorm>*>(module.get())) {
         count_input({head->lm_head}, false, args, costs);
+        count_distributed_input({head->lm_head}, &CutBytes::stream, args, kept);
       }
     }
   }
@@ -208,7 +234,7 @@ BlockList make_blocks(const ModelConfig& model,
     const auto first = std::make_shared<AttentionHalf>(d, n, dtype, rope);
     const auto second = std::make_shared<FeedForwardHalf>(d, dtype);
     const auto attention = [first](const at::Tensor& x, const TorchInputs& in) {
-      return first->forward(x, input(in, "positions"));
+      return first->forward(x, in);
     };
     const auto feed_forward = [second](const at::Tensor& x, const TorchInputs&) {
       return second->forward(x);

@@ -26,15 +26,19 @@ const std::map<std::string, ModelDims>& presets() {
   return known;
 }
 
+std::string preset_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, dims] : presets()) names.push_back(name);
+  return join(names);
+}
+
 ModelDims preset(const std::string& name, std::vector<std::string>& faults) {
   if (name.empty()) return {};
   if (const auto it = presets().find(name); it != presets().end()) return it->second;
-  std::string names;
-  for (const auto& [known, dims] : presets()) names += (names.empty() ? "" : ", ") + known;
   faults.push_back(concat("model.preset = \"",
                           name,
                           "\"; allowed: ",
-                          names,
+                          preset_names(),
                           ", or no preset and all dimensions in [model]"));
   return {};
 }
@@ -70,7 +74,22 @@ void check_relations(const ModelDims& d,
   }
 }
 
+// Returns whether the configuration says nothing about the dimensions.
+bool has_no_dims(const ModelConfig& c) {
+  return c.preset.empty() && c.dim == 0 && c.layers == 0 && c.heads == 0 && c.kv_heads == 0 &&
+         c.ffn_dim == 0 && c.vocab == 0;
+}
+
 ModelDims dims_of_preset(const ModelConfig& config, std::vector<std::string>& faults) {
+  if (has_no_dims(config)) {
+    faults.push_back(concat(
+        "no model is given; set model.preset (",
+        preset_names(),
+        "), model.from (a folder of "
+        "Hugging Face with weights) or model.config (its config.json, with random values), or all "
+        "of model.dim, model.layers, model.heads, model.ffn_dim and model.vocab"));
+    return {};
+  }
   ModelDims d = preset(config.preset, faults);
   bool complete = faults.empty();
   const auto take = [&](const char* key, int64_t given, int64_t& dim) {

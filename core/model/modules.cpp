@@ -56,6 +56,13 @@ std::map<std::string, Fp8Use> fp8_uses(const BlockList& list) {
 
 }  // namespace
 
+ops::Documents documents_of(const TorchInputs& inputs) {
+  for (const auto& [role, tensor] : inputs) {
+    if (role == "document_starts") return {tensor, input(inputs, "positions")};
+  }
+  return {};
+}
+
 void Linear::adapt(int64_t rank, double scale) {
   const at::ScalarType dtype = weight.scalar_type();
   lora_a = register_module("lora_A",
@@ -118,7 +125,10 @@ void choose_products(BlockList& list, const PrecisionConfig& precision) {
   }
   list.fp8_uses = fp8_uses(list);
   // Rounding takes memory that the costs of the blocks do not count.
-  for (BlockCosts& costs : list.costs) costs.pass_bytes.clear();
+  for (BlockCosts& costs : list.costs) {
+    costs.pass_bytes.clear();
+    if (costs.distributed) costs.distributed->passes.clear();
+  }
 }
 
 void open_stored(BlockList& list,

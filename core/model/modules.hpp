@@ -80,6 +80,9 @@ struct Head : torch::nn::Module {
   std::shared_ptr<Linear> lm_head;
 };
 
+// Returns the documents of a micro-batch. They are undefined unless the run separates documents.
+ops::Documents documents_of(const TorchInputs& inputs);
+
 // Appends the head as the last block of a language model, whose inputs have seq_len tokens.
 template <class Norm>
 void add_head(BlockList& list, const std::shared_ptr<Head<Norm>>& head, int64_t seq_len) {

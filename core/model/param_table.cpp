@@ -222,6 +222,23 @@ void ParamTable::describe_cuts(const std::function<TpHint(const std::string&)>& 
   }
 }
 
+void ParamTable::describe_distributed(const std::vector<BlockCosts>& costs) {
+  const bool known = costs.size() == blocks_.size() &&
+                     std::all_of(costs.begin(), costs.end(), [](const BlockCosts& of_block) {
+                       return of_block.distributed.has_value();
+                     });
+  if (!known) return;
+  for (const BlockCosts& of_block : costs) {
+    const auto& [kept, carry, passes] = *of_block.distributed;
+    const std::vector<CutPass>& own = cut_passes_.emplace_back(passes);
+    cut_blocks_.push_back({kept, carry, own.empty() ? nullptr : own.data(), own.size()});
+  }
+  cut_costs_.header = YOKE_HEADER(CutCosts, kCutCostsId);
+  cut_costs_.header.next = summary_.header.next;
+  cut_costs_.blocks = cut_blocks_.data();
+  summary_.header.next = &cut_costs_.header;
+}
+
 void ParamTable::describe_fp8(const std::map<std::string, Fp8Use>& uses) {
   if (uses.empty()) return;
   for (const std::string& name : names_) {
@@ -234,6 +251,7 @@ void ParamTable::describe_fp8(const std::map<std::string, Fp8Use>& uses) {
   fp8_.cast = [](const at::Tensor& values, const at::Tensor& scale) {
     return ops::fp8::cast(values, scale, at::kFloat8_e4m3fn);
   };
+  fp8_.header.next = summary_.header.next;
   summary_.header.next = &fp8_.header;
 }
 

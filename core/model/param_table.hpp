@@ -50,6 +50,9 @@ class ParamTable {
   // parameter and may be empty; seq_len is the length of a sequence. Throws
   // Error(INVALID_ARGUMENT), naming the parameter, for a hint that does not fit its shape.
   void describe_cuts(const std::function<TpHint(const std::string& name)>& tp, int64_t seq_len);
+  // Extends the description by what blocks cost with distributed tensors, unless a block does not
+  // say so. costs: as for describe_blocks().
+  void describe_distributed(const std::vector<BlockCosts>& costs);
   // Extends the description by the uses of parameters in fp8 products, unless there are none.
   void describe_fp8(const std::map<std::string, Fp8Use>& uses);
   // Returns the contract's description, owned by the table.
@@ -95,6 +98,9 @@ class ParamTable {
   std::vector<const YokeBlock*> block_pointers_;
   std::vector<Fp8Use> fp8_uses_;
   Fp8Params fp8_{};
+  std::deque<std::vector<CutPass>> cut_passes_;
+  std::vector<CutBlock> cut_blocks_;
+  CutCosts cut_costs_{};
   YokeModelSummary summary_{};
 };
 

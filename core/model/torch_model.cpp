@@ -105,6 +105,7 @@ struct TorchModelHost::Impl {
     }
     table.describe_blocks(blocks, list.costs, more_blocks);
     table.describe_cuts(list.tp, list.seq_len);
+    table.describe_distributed(list.costs);
     table.describe_fp8(list.fp8_uses);
     torch_model.header = YOKE_HEADER(TorchModel, YOKE_ID_TORCH_MODEL);
     torch_model.blocks = &blocks;

@@ -53,15 +53,24 @@ class WeightsTest(support.OracleTest):
         print(f"{folder.name}, logits: {worst:.2g} (bound {LOGITS:g})", flush=True)
         self.assertLess(worst, LOGITS)
 
+    def batch(self, read):
+        """Returns the tokens and targets that `read` takes from the windows of the text."""
+        return read(self.windows(self.text))
+
+    def windows(self, path):
+        return Windows(path, SEQ_LEN, HOLDOUT, BATCH)
+
+    def logits(self, model, tokens):
+        return model(tokens).logits
+
     def their_losses(self, model, lr):
         """Returns the losses of ten steps, and the held-out loss after them."""
-        windows = Windows(self.text, SEQ_LEN, HOLDOUT, BATCH)
         model.train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=lr, **ADAMW)
         losses = []
         for step in range(STEPS):
-            tokens, targets = windows.step(step)
-            loss = torch.nn.functional.cross_entropy(model(tokens).logits.flatten(0, 1), targets.flatten())
+            tokens, targets = self.batch(lambda windows, step=step: windows.step(step))
+            loss = torch.nn.functional.cross_entropy(self.logits(model, tokens).flatten(0, 1), targets.flatten())
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             optimizer.step()
@@ -69,8 +78,8 @@ class WeightsTest(support.OracleTest):
             losses.append(loss.item())
         model.eval()
         with torch.no_grad():
-            tokens, targets = windows.held_out()
-            logits = model(tokens).logits
+            tokens, targets = self.batch(lambda windows: windows.held_out())
+            logits = self.logits(model, tokens)
         return losses, float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()))
 
     def check_training(self, model, folder, ranks, lr=LR, falls_to=0.95, **layout):

@@ -44,7 +44,7 @@ class Lora(WeightsTest):
     def wrapped(self, folder, adapters, train=False):
         return peft.PeftModel.from_pretrained(self.open(folder, torch.float32), adapters, is_trainable=train)
 
-    def logits(self, model):
+    def logits_of_ids(self, model):
         model.eval()
         with torch.no_grad():
             return model(torch.tensor([IDS])).logits[0]
@@ -61,10 +61,10 @@ class Lora(WeightsTest):
         checkpoint = self.check_training(theirs, folder, ranks, LR, 0.98, **keys(targets, lora__from=start), **layout)
         ours = self.wrapped(folder, self.export(checkpoint, name + "-adapters", "--adapter"))
         # Ten steps of rounding lie between the two.
-        self.check_equal(name + ", adapters", self.logits(ours), self.logits(theirs), 1e-4)
+        self.check_equal(name + ", adapters", self.logits_of_ids(ours), self.logits_of_ids(theirs), 1e-4)
         merged = self.export(checkpoint, name + "-merged")
         self.assertFalse((merged / "adapter_config.json").exists())
-        self.check_equal(name + ", merged", self.logits(self.open(merged)), self.logits(ours))
+        self.check_equal(name + ", merged", self.logits_of_ids(self.open(merged)), self.logits_of_ids(ours))
         self.check_logits(self.open(merged), merged)
         half = self.open(self.export(checkpoint, name + "-bf16", "--dtype", "bf16"))
         for (key, a), b in zip(self.open(merged).state_dict().items(), half.state_dict().values(), strict=True):
@@ -75,7 +75,8 @@ class Lora(WeightsTest):
 
     def test_all_matrices_of_biased_layers(self):
         self.check("qwen2", transformers.Qwen2Config(**SMALL),
-                   ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"], 2, dp_shards=2)
+                   ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"],
+                   2, dp_shards=2)
 
     def test_one_layer_with_tensor_parallelism(self):
         self.check("qwen3", transformers.Qwen3Config(**SMALL, head_dim=16),
@@ -93,15 +94,15 @@ class Lora(WeightsTest):
                 self.assertLessEqual(float(value.abs().max()), bound)
                 self.assertGreater(float(value.abs().max()), 0.9 * bound)
         self.assertEqual(len(values), 4)
-        self.check_equal("new", self.logits(self.wrapped(folder, exported)), self.logits(self.open(folder)), 1e-12)
+        self.check_equal("new", self.logits_of_ids(self.wrapped(folder, exported)), self.logits_of_ids(self.open(folder)), 1e-12)
 
     def refused(self, **overrides):
-        keys = {"parallel_backend": "ptd", "device": "cpu", "run__dir": self.folder / "refused", "data__path": self.text,
-                "data__seq_len": 32, "train__steps": 1, **overrides}
+        run = {"parallel_backend": "ptd", "device": "cpu", "run__dir": self.folder / "refused",
+               "data__path": self.text, "data__seq_len": 32, "train__steps": 1, **overrides}
         run_file = self.folder / "run.toml"
         run_file.write_text("")
         command = [os.environ["YOKE_BIN"] + "/yoke", "train", run_file]
-        command += [f"{key.replace('__', '.')}={value}" for key, value in keys.items()]
+        command += [f"{key.replace('__', '.')}={value}" for key, value in run.items()]
         result = subprocess.run(command, capture_output=True, text=True, timeout=support.HANG)
         self.assertEqual(result.returncode, 2, result.stderr)
         return result.stderr
@@ -109,16 +110,19 @@ class Lora(WeightsTest):
     def test_misuse_is_refused(self):
         model, folder = self.make("base", transformers.LlamaConfig(**{**SMALL, "tie_word_embeddings": True}))
         start = self.adapters(model, "start", ["q_proj"])
-        self.assertIn('"q_porj" names no matrix of a linear layer; did you mean \'q_proj\'?',
-                      self.refused(model__from=folder, **keys(["q_porj"])))
-        self.assertIn("lm_head shares its matrix with the embedding", self.refused(model__from=folder, **keys(["lm_head"])))
-        self.assertIn("lora.rank = 8, but", self.refused(model__from=folder, **keys(["q_proj"], lora__from=start, lora__rank=8)))
-        self.assertIn("lora.alpha = 1, but", self.refused(model__from=folder, **keys(["q_proj"], lora__from=start, lora__alpha=1)))
-        self.assertIn("has other adapters", self.refused(model__from=folder, **keys(["k_proj"], lora__from=start)))
-        self.assertIn("lora.from", self.refused(model__config=folder, **keys(["q_proj"], lora__from=start)))
+
+        def check(text, targets, source="model__from", **more):
+            self.assertIn(text, self.refused(**{source: folder}, **keys(targets, **more)))
+
+        check('"q_porj" names no matrix of a linear layer; did you mean \'q_proj\'?', ["q_porj"])
+        check("lm_head shares its matrix with the embedding", ["lm_head"])
+        check("lora.rank = 8, but", ["q_proj"], lora__from=start, lora__rank=8)
+        check("lora.alpha = 1, but", ["q_proj"], lora__from=start, lora__alpha=1)
+        check("has other adapters", ["k_proj"], lora__from=start)
+        check("lora.from", ["q_proj"], "model__config", lora__from=start)
         config = json.loads((start / "adapter_config.json").read_text())
         (start / "adapter_config.json").write_text(json.dumps({**config, "use_dora": True}))
-        self.assertIn("use_dora = true; allowed: false", self.refused(model__from=folder, **keys(["q_proj"], lora__from=start)))
+        check("use_dora = true; allowed: false", ["q_proj"], lora__from=start)
 
 
 if __name__ == "__main__":

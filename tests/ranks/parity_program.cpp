@@ -45,7 +45,9 @@ std::string run_file(const PlainRun& r, const std::string& text, const std::stri
       << "[model]\n"
       << model << "[data]\npath = \"" << text << "\"\nseq_len = " << r.seq_len
       << "\norder = \"sequential\"\nholdout = 0.1\n"
-      << "[train]\nsteps = " << r.steps << "\nglobal_batch = " << r.global_batch
+      << (r.counts.empty() ? "" : "mask = \"required\"\n");
+  if (r.document_end) out << "documents = \"separate\"\ndocument_end = " << *r.document_end << "\n";
+  out << "[train]\nsteps = " << r.steps << "\nglobal_batch = " << r.global_batch
       << "\noptimizer = \"" << r.optimizer
       << "\"\nbias_correction = " << (r.bias_correction ? "true" : "false")
       << "\nlr = " << number(r.lr(1)) << "\nwarmup = 0\nschedule = \"constant\"\nbetas = ["
@@ -120,6 +122,9 @@ ParityProgram::ParityProgram(const PlainRun& run,
   folder_ = folder;
   std::ofstream(folder_ + "/text", std::ios::binary)
       .write(reinterpret_cast<const char*>(text.data()), text.size());
+  if (!run.counts.empty())
+    std::ofstream(folder_ + "/text.mask", std::ios::binary)
+        .write(reinterpret_cast<const char*>(run.counts.data()), run.counts.size());
   std::string model = model_section(run);
   if (!config_json.empty()) {
     std::ofstream(folder_ + "/config.json") << config_json;

@@ -163,7 +163,10 @@ INSTANTIATE_TEST_SUITE_P(
                    "megatron_compat.use_distributed_optimizer=true",
                    "megatron_compat.overlap_grad_reduce=true",
                    "megatron_compat.overlap_param_gather=true",
-                   "megatron_compat.ddp_bucket_size=4000"}}),
+                   "megatron_compat.ddp_bucket_size=4000"}},
+        ParamCase{"nanotron_compat_zero_4",
+                  "nanotron_compat",
+                  {"--virtual", "4", "nanotron_compat.zero_stage=1"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- bf16 ----
@@ -199,7 +202,8 @@ TEST(ParityBf16, EveryLayoutLearnsLikeFp32) {
       {"deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=3"}},
       {"megatron_compat", {"--virtual", "2", "megatron_compat.use_distributed_optimizer=true"}},
       // Megatron adds gradients in bf16 unless it is given --accumulate-allreduce-grads-in-fp32.
-      {"megatron_compat", {"--virtual", "2", "precision.reduce=bf16"}}};
+      {"megatron_compat", {"--virtual", "2", "precision.reduce=bf16"}},
+      {"nanotron_compat", {"--virtual", "2", "nanotron_compat.zero_stage=1"}}};
   for (const Run& r : runs) {
     if (!backend_built(r.backend)) continue;
     Args args = r.args;

@@ -31,6 +31,15 @@ std::vector<char> bytes_of(const Vec& v, int32_t dtype) {
   return bytes;
 }
 
+// Returns whether the elements lie in row-major order without gaps. A backend may give strides.
+bool is_compact(const YokeTensor& t) {
+  int64_t stride = 1;
+  for (int32_t d = t.ndim; t.strides != nullptr && d-- > 0; stride *= t.shape[d]) {
+    if (t.strides[d] != stride && t.shape[d] != 1) return false;
+  }
+  return true;
+}
+
 Ids ids(const YokeMicroBatch& micro, std::string_view role) {
   for (uint64_t i = 0; i < micro.num_inputs; ++i) {
     const YokeTensor& t = micro.inputs[i].tensor;
@@ -183,7 +192,7 @@ struct MockModel::Impl {
     }
     note("bind " + std::to_string(i));
     const YokeParameter& p = *params.at(i);
-    bool same = YOKE_DTYPE_OF(t->dtype) == p.dtype && t->ndim == p.ndim && t->strides == nullptr;
+    bool same = YOKE_DTYPE_OF(t->dtype) == p.dtype && t->ndim == p.ndim && is_compact(*t);
     for (int32_t d = 0; same && d < p.ndim; ++d) same = t->shape[d] == p.shape[d];
     if (!same) throw Error(YOKE_INVALID_ARGUMENT, "bind_param: a view of another shape or dtype");
     bound[i] = *t;

@@ -135,8 +135,8 @@ at::Tensor plain_loss(const PlainRun& run,
   }
   x = rms_norm(x, p.at("model.norm.weight"), run.norm_eps);
   const at::Tensor logits = at::matmul(x, (run.tied ? embedding : p.at("lm_head.weight")).t());
-  const at::Tensor chosen = logits.gather(2, targets.unsqueeze(2)).squeeze(2);
-  return (at::logsumexp(logits, {2}) - chosen).sum();
+  const at::Tensor chosen = logits.gather(2, targets.clamp_min(0).unsqueeze(2)).squeeze(2);
+  return (at::logsumexp(logits, {2}) - chosen).masked_fill(targets < 0, 0).sum();
 }
 
 }  // namespace yoke::testing

@@ -34,6 +34,37 @@ at::Tensor read_ids(const PlainRun& run,
   return ids;
 }
 
+// Returns the targets of the tokens of a step; -100 where a target does not count.
+at::Tensor read_targets(const PlainRun& run,
+                        const std::vector<uint8_t>& text,
+                        int64_t step,
+                        const at::Tensor& tokens) {
+  at::Tensor targets = read_ids(run, text, step, 1);
+  if (!run.counts.empty()) targets.masked_fill_(read_ids(run, run.counts, step, 1).eq(0), -100);
+  if (run.document_end) targets.masked_fill_(tokens.eq(*run.document_end), -100);
+  return targets;
+}
+
+// Returns the loss of all documents, each of which is a sequence of its own.
+at::Tensor loss_of_documents(const PlainRun& run,
+                             const PlainParams& params,
+                             const at::Tensor& tokens,
+                             const at::Tensor& targets) {
+  std::vector<at::Tensor> losses;
+  for (int64_t b = 0; b < tokens.size(0); ++b) {
+    for (int64_t begin = 0, end = 1; end <= tokens.size(1); ++end) {
+      const bool ends = tokens[b][end - 1].item<int64_t>() == *run.document_end;
+      if (!ends && end < tokens.size(1)) continue;
+      const auto part = [&](const at::Tensor& t) {
+        return t.slice(0, b, b + 1).slice(1, begin, end);
+      };
+      losses.push_back(plain_loss(run, params, part(tokens), part(targets)));
+      begin = end;
+    }
+  }
+  return at::stack(losses).sum();
+}
+
 struct Moments {
   at::Tensor first, second;
 };
@@ -77,9 +108,11 @@ PlainResult train_plain(const PlainRun& run, const std::vector<uint8_t>& text) {
   std::map<std::string, Moments> moments;
   for (const auto& [name, p] : params) moments[name] = {at::zeros_like(p), at::zeros_like(p)};
   for (int64_t step = 1; step <= run.steps; ++step) {
-    const at::Tensor tokens = read_ids(run, text, step, 0), targets = read_ids(run, text, step, 1);
-    const at::Tensor loss =
-        plain_loss(run, params, tokens, targets) / static_cast<double>(targets.numel());
+    const at::Tensor tokens = read_ids(run, text, step, 0);
+    const at::Tensor targets = read_targets(run, text, step, tokens);
+    const at::Tensor sum = run.document_end ? loss_of_documents(run, params, tokens, targets)
+                                            : plain_loss(run, params, tokens, targets);
+    const at::Tensor loss = sum / targets.ge(0).sum().item<double>();
     loss.backward();
     const double norm = norm_of_gradients(params);
     const double scale = run.clip > 0 ? std::min(1.0, run.clip / (norm + 1e-6)) : 1.0;

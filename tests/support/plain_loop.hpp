@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ struct PlainRun {
   // Returns the indices of the text windows of a step; the first step is 1. If unset, a step uses
   // global_batch windows from (step - 1) * global_batch on.
   std::function<std::vector<int64_t>(int64_t step)> windows;
+  // If set, this id ends a document: each document of a window is a sequence of its own, and the
+  // first token of the next one is no target.
+  std::optional<int64_t> document_end;
+  // One for each byte of the text: 0 = it does not count as a target. Empty = all bytes count.
+  std::vector<uint8_t> counts;
   // ---- Optimizer ----
   std::function<double(int64_t step)> lr = [](int64_t) { return 3e-3; };
   std::string optimizer = "adamw";  // as in a run file
@@ -36,7 +42,7 @@ struct PlainRun {
 };
 
 struct PlainResult {
-  std::vector<double> loss;       // mean over the tokens of each step
+  std::vector<double> loss;       // mean over the targets of each step that count
   std::vector<double> grad_norm;  // gradient norm of each step, before clipping
   std::map<std::string, at::Tensor>
       params;  // parameters after the last step, by Hugging Face names
@@ -51,8 +57,8 @@ using PlainParams = std::map<std::string, at::Tensor>;  // leaves that require g
 
 // Returns the initial parameters in the run's dtype.
 PlainParams plain_params(const PlainRun& run);
-// Returns the sum of the cross-entropies of tokens [B, T] against targets [B, T], as a scalar in
-// the run's dtype.
+// Returns the sum of the cross-entropies of tokens [B, T] against targets [B, T] that are not
+// negative, as a scalar in the run's dtype.
 at::Tensor plain_loss(const PlainRun& run,
                       const PlainParams& params,
                       const at::Tensor& tokens,

@@ -60,23 +60,23 @@ class Merge {
 // The part of a mask that a tile needs. Kernels report 0 as the log-sum-exp of a query that sees no
 // key of the tile, so these queries are listed.
 struct TileMask {
-  std::optional<at::Tensor> values;  // [queries, keys]; unset = no mask
-  at::Tensor blind;                  // [queries], bool: the query sees no key of this tile
+  std::optional<at::Tensor> values;  // [..., queries, keys]; unset = no mask
+  at::Tensor blind;                  // [..., queries], bool: the query sees no key of this tile
   bool all_blind = false;
 };
 
-// Returns the mask of the tile of all queries of rank `mine` and all keys of rank `theirs`.
+// Returns the mask of the tile of all queries of this rank and all keys of rank `theirs`.
 TileMask mask_of(const at::Tensor& mask, const Mesh::Axis& axis, int64_t length, int theirs) {
   if (!mask.defined()) return {};
-  at::Tensor values = mask;
-  for (const int64_t dim : {0, 1}) {
+  const auto of_rank = [&](const at::Tensor& whole, int64_t dim, int rank) {
     std::vector<at::Tensor> parts;
-    for (const Part& p : positions_of_rank(
-             axis.order, length, dim == 0 ? axis.comm.rank() : theirs, axis.comm.size()))
-      parts.push_back(values.narrow(dim, p.begin, p.count));
-    values = at::cat(parts, dim);
-  }
-  const at::Tensor blind = values.amax(1).eq(-INFINITY);
+    for (const Part& p : positions_of_rank(axis.order, length, rank, axis.comm.size()))
+      parts.push_back(whole.narrow(dim, p.begin, p.count));
+    return at::cat(parts, dim);
+  };
+  const at::Tensor queries = mask.dim() == 2 ? of_rank(mask, 0, axis.comm.rank()) : mask;
+  const at::Tensor values = of_rank(queries, -1, theirs);
+  const at::Tensor blind = values.amax(-1).eq(-INFINITY);
   return {values, blind, blind.all().item<bool>()};
 }
 

@@ -34,9 +34,10 @@ struct SequenceAttention {
   int axis;
   bool causal;
   std::optional<double> scale;  // factor of q k^T; unset = 1 / sqrt(D)
-  // [positions, positions] of the whole sequence in its natural order, which is added to the
-  // scores, for a window for example; undefined = none. Every query must see the key of its own
-  // position.
+  // Is added to the scores, for a window or for documents; undefined = none. Either [positions,
+  // positions] of the whole sequence in its natural order, or [B or 1, H or 1, S, positions] for
+  // the queries of this rank and all keys in their natural order. Every query must see the key of
+  // its own position.
   at::Tensor mask{};
 
   struct Result {

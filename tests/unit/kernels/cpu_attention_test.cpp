@@ -13,21 +13,32 @@
 namespace yoke {
 namespace {
 
-template <class T>
-class CpuAttentionTest : public CpuKernelsTest<T> {};
-TYPED_TEST_SUITE(CpuAttentionTest, CpuKernelTypes);
-
 struct AttentionCase {
   std::vector<double> out, lse, dq, dk, dv;
 };
 
-// Computes attention one pair of tokens at a time, in double.
+// Returns where the document of each token begins, for documents of about this length.
+std::vector<int64_t> starts_of(const AttentionShape& s, int64_t length) {
+  std::vector<int64_t> starts;
+  for (int64_t b = 0; b < s.batch; ++b) {
+    int64_t start = 0;
+    for (int64_t t = 0; t < s.seq_len; ++t) {
+      if ((7 * t + 3 * b) % length == 0) start = t;
+      starts.push_back(start);
+    }
+  }
+  return starts;
+}
+
+// Computes attention one pair of tokens at a time, in double. starts: AttentionData::starts, or
+// empty.
 template <class T>
 AttentionCase plain_attention(const AttentionShape& s,
                               const std::vector<T>& q,
                               const std::vector<T>& k,
                               const std::vector<T>& v,
-                              const std::vector<T>& dout) {
+                              const std::vector<T>& dout,
+                              const std::vector<int64_t>& starts) {
   AttentionCase c;
   c.out.resize(q.size());
   c.dq.resize(q.size());
@@ -47,7 +58,8 @@ AttentionCase plain_attention(const AttentionShape& s,
       for (int64_t t = 0; t < s.seq_len; ++t) {
         std::vector<double> p, dp;
         double sum = 0, mean = 0;
-        const int64_t from = s.window > 0 ? std::max<int64_t>(0, t - s.window + 1) : 0;
+        int64_t from = s.window > 0 ? std::max<int64_t>(0, t - s.window + 1) : 0;
+        if (!starts.empty()) from = std::max(from, starts[static_cast<size_t>(b * s.seq_len + t)]);
         for (int64_t j = from; j <= t; ++j) {
           double score = 0, d = 0;
           for (int64_t i = 0; i < s.head_dim; ++i) {
@@ -76,24 +88,18 @@ AttentionCase plain_attention(const AttentionShape& s,
   return c;
 }
 
-TYPED_TEST(CpuAttentionTest, AttendsToThePast) {
-  using T = TypeParam;
-  using W = Wide<T>;
-  for (const AttentionShape& s : {AttentionShape{1, 1, 1, 1, 2},
-                                  AttentionShape{2, 5, 4, 2, 6},
-                                  AttentionShape{1, 33, 6, 3, 10},
-                                  AttentionShape{2, 64, 4, 4, 8},
-                                  AttentionShape{1, 70, 2, 1, 40},
-                                  AttentionShape{2, 33, 4, 2, 6, 1},
-                                  AttentionShape{1, 70, 4, 2, 8, 9},
-                                  AttentionShape{1, 21, 2, 2, 8, 20},
-                                  AttentionShape{1, 21, 2, 2, 8, 21}}) {
-    SCOPED_TRACE(::testing::Message()
-                 << s.seq_len << " tokens, heads of " << s.head_dim << ", window " << s.window);
+template <class T>
+class CpuAttentionTest : public CpuKernelsTest<T> {
+ protected:
+  // Compares all kernels with the plain version. documents: length of documents; 0 = one for each
+  // sequence.
+  void expect_plain_attention(const AttentionShape& s, int64_t documents) {
+    using W = Wide<T>;
     const int64_t nq = s.batch * s.seq_len * s.heads * s.head_dim, nk = nq / s.heads * s.kv_heads;
     const auto q = random_values<T>(nq, 1), k = random_values<T>(nk, 2),
                v = random_values<T>(nk, 3), dout = random_values<T>(nq, 4);
-    const AttentionCase expected = plain_attention(s, q, k, v, dout);
+    const auto starts = documents > 0 ? starts_of(s, documents) : std::vector<int64_t>();
+    const AttentionCase expected = plain_attention(s, q, k, v, dout, starts);
     this->on_every_table([&](const CpuKernels<T>& kernels) {
       // The initial content of the scratch must not matter.
       std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s)),
@@ -103,6 +109,7 @@ TYPED_TEST(CpuAttentionTest, AttendsToThePast) {
       const AttentionData<T> data{.q = q.data(),
                                   .k = k.data(),
                                   .v = v.data(),
+                                  .starts = starts.empty() ? nullptr : starts.data(),
                                   .out = out.data(),
                                   .lse = lse.data(),
                                   .dout = dout.data(),
@@ -119,6 +126,26 @@ TYPED_TEST(CpuAttentionTest, AttendsToThePast) {
       this->expect_close(dk, expected.dk, 4 * kTolerance<T>);
       this->expect_close(dv, expected.dv);
     });
+  }
+};
+TYPED_TEST_SUITE(CpuAttentionTest, CpuKernelTypes);
+
+TYPED_TEST(CpuAttentionTest, AttendsToThePastOfItsDocument) {
+  for (const AttentionShape& s : {AttentionShape{1, 1, 1, 1, 2},
+                                  AttentionShape{2, 5, 4, 2, 6},
+                                  AttentionShape{1, 33, 6, 3, 10},
+                                  AttentionShape{2, 64, 4, 4, 8},
+                                  AttentionShape{1, 70, 2, 1, 40},
+                                  AttentionShape{2, 33, 4, 2, 6, 1},
+                                  AttentionShape{1, 70, 4, 2, 8, 9},
+                                  AttentionShape{1, 21, 2, 2, 8, 20},
+                                  AttentionShape{1, 21, 2, 2, 8, 21}}) {
+    for (const int64_t documents : {0, 1, 13, 40}) {
+      SCOPED_TRACE(::testing::Message()
+                   << s.seq_len << " tokens, heads of " << s.head_dim << ", window " << s.window
+                   << ", documents of " << documents);
+      this->expect_plain_attention(s, documents);
+    }
   }
 }
 

@@ -160,6 +160,66 @@ TEST_P(OpsTest, CausalAttentionInAWindowAgrees) {
   }
 }
 
+// Returns the documents of sequences [2, length]: a short, a tiny and a long one, and a single one.
+ops::Documents documents_in(int64_t length) {
+  const at::Tensor index = at::arange(length).repeat({2, 1});
+  at::Tensor starts = at::zeros({2, length}, at::kLong);
+  starts[0].slice(0, length / 3).fill_(length / 3);
+  starts[0].slice(0, length / 3 + 1).fill_(length / 3 + 1);
+  return {starts, index - starts};
+}
+
+// Longer sequences than the fused kernel takes are attended to one document at a time.
+TEST_P(OpsTest, CausalAttentionInDocumentsAgrees) {
+  for (const int64_t length : {int64_t{19}, ops::fused::kLongestAttention * 2}) {
+    const ops::Documents documents = documents_in(length);
+    for (const int64_t window : {int64_t{0}, int64_t{3}, length}) {
+      expect_same(
+          [&](const Inputs& t) {
+            return Inputs{ops::causal_attention(t[0], t[1], t[2], window, documents)};
+          },
+          [&](const Inputs& t) {
+            return Inputs{ops::composite::causal_attention(t[0], t[1], t[2], window, documents)};
+          },
+          {random({2, length, 4, 4}), random({2, length, 2, 4}), random({2, length, 2, 4})});
+    }
+  }
+}
+
+// The composition is compared with attention in each document alone.
+TEST(Ops, AttendWithinDocuments) {
+  const int64_t length = 19;
+  const ops::Documents documents = documents_in(length);
+  const auto make = [&](int64_t heads) {
+    return at::randn({2, length, heads, 8}, at::kDouble).set_requires_grad(true);
+  };
+  for (const int64_t window : {0, 3}) {
+    const at::Tensor q = make(4), k = make(2), v = make(2),
+                     grad = at::randn({2, length, 32}, at::kDouble);
+    const at::Tensor packed = ops::composite::causal_attention(q, k, v, window, documents);
+    const auto grads = torch::autograd::grad({packed}, {q, k, v}, {grad}, true);
+    std::vector<at::Tensor> rows;
+    for (const int64_t row : {0, 1}) {
+      std::vector<at::Tensor> alone;
+      int64_t begin = 0;
+      for (const int64_t end : {6, 7, 19}) {
+        if (row == 1 && end < length) continue;
+        const auto part = [&](const at::Tensor& t) {
+          return t.slice(0, row, row + 1).slice(1, begin, end);
+        };
+        alone.push_back(ops::composite::causal_attention(part(q), part(k), part(v), window));
+        begin = end;
+      }
+      rows.push_back(at::cat(alone, 1));
+    }
+    const at::Tensor separate = at::cat(rows, 0);
+    const auto expected = torch::autograd::grad({separate}, {q, k, v}, {grad});
+    EXPECT_LE((packed - separate).abs().max().item<double>(), 1e-14);
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_LE((grads[i] - expected[i]).abs().max().item<double>(), 1e-14) << i;
+  }
+}
+
 // The composition adds biases after the products, the fused operators add them inside.
 TEST_P(OpsTest, BiasesAgree) {
   expect_same(

@@ -1,7 +1,10 @@
 // Every family of Yoke, in each of its variants, against the plain model.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/model/rope.hpp"
 #include "tests/support/temp_folder.hpp"
@@ -116,6 +119,59 @@ TEST_P(Families, HaveThemInHalfLayers) {
   const Compared c = compare_with_plain<double>(config_, batch);
   EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
   EXPECT_LT(c.worst, 1e-12) << c.where;
+}
+
+// Cuts the sequences of a batch into documents, each of which ends after a token with an index
+// (in the batch, not in the sequence) in `ends`, or with its sequence. Returns the documents as
+// batches.
+std::vector<std::unique_ptr<TestBatch>> cut_into_documents(TestBatch& batch,
+                                                           const std::set<int64_t>& ends) {
+  std::vector<std::unique_ptr<TestBatch>> documents;
+  const int64_t n = batch.seq_len(), all = batch.sequences() * n;
+  for (int64_t begin = 0, i = 0; i < all; ++i) {
+    batch.document_starts.push_back(begin % n);
+    batch.positions[static_cast<size_t>(i)] = i - begin;
+    const bool window_ends = (i + 1) % n == 0;
+    if (!window_ends && !ends.contains(i)) continue;
+    // The target after the end of a document is a token of another document.
+    if (!window_ends) batch.targets[static_cast<size_t>(i)] = -100;
+    auto& alone = documents.emplace_back(std::make_unique<TestBatch>(1, i + 1 - begin, 50, 1));
+    alone->tokens.assign(batch.tokens.begin() + begin, batch.tokens.begin() + i + 1);
+    alone->targets.assign(batch.targets.begin() + begin, batch.targets.begin() + i + 1);
+    begin = i + 1;
+  }
+  return documents;
+}
+
+// The second sequence is one document; the first token of the third is a document.
+TEST_P(Families, TrainOnPackedDocumentsAsOnEachDocumentAlone) {
+  at::set_num_threads(1);
+  TestBatch packed(3, 11, 50, 4);
+  const auto documents = cut_into_documents(packed, {4, 5, 22, 29});
+  ASSERT_EQ(documents.size(), 7u);
+  for (const char* blocks : {"layer", "half"}) {
+    config_.blocks = blocks;
+    FamilyArgs args;
+    args.param_dtype = kDtype<double>;
+    args.seq_len = packed.seq_len();
+    const TorchModelHost host(
+        builtin_family(config_).make_blocks(args), args.param_dtype, /*seed=*/3, false);
+    NeutralDriver<double> together(host.model()), alone(host.model());
+    together.bind_all();
+    const double loss = together.step(packed.micro(), 0.5);
+    alone.bind_all();
+    double sum = 0;
+    for (const auto& document : documents) sum += alone.step(document->micro(), 0.5);
+    EXPECT_NEAR(loss / sum, 1, 1e-14);
+    for (size_t i = 0; i < together.params(); ++i) {
+      double largest = 0, error = 0;
+      for (size_t e = 0; e < together.grads[i].size(); ++e) {
+        largest = std::max(largest, std::fabs(alone.grads[i][e]));
+        error = std::max(error, std::fabs(together.grads[i][e] - alone.grads[i][e]));
+      }
+      EXPECT_LE(error, 1e-12 * largest + 1e-15) << together.name(i);
+    }
+  }
 }
 
 TEST_P(Families, CountTheParametersThatTheyBuild) {

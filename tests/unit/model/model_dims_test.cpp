@@ -4,10 +4,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/text.hpp"
 #include "core/config/families.hpp"
 #include "core/model/hf_config.hpp"
 #include "tests/support/temp_folder.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -64,6 +66,37 @@ TEST(ModelDims, NamesEveryFault) {
               AllOf(HasSubstr("model.dim = 24 with model.heads = 5"),
                     HasSubstr("a divisor of model.heads = 5"),
                     HasSubstr("rope_theta")));
+}
+
+// Returns the parameters of a Llama: embedding and head, the matrices and norms of each layer, and
+// the last norm.
+int64_t params_of(const ModelDims& d) {
+  const int64_t layer =
+      2 * d.dim * d.q_dim() + 2 * d.dim * d.kv_dim() + 3 * d.dim * d.ffn_dim + 2 * d.dim;
+  return 2 * d.vocab * d.dim + d.layers * layer + d.dim;
+}
+
+TEST(ModelDims, OfThePresetsAreThoseOfTheGuide) {
+  const std::string guide =
+      testing::read_file(std::string(std::getenv("YOKE_SOURCE")) + "/docs/models.md");
+  ModelConfig config;
+  config.preset = "huge";
+  std::string names = refusal(config);
+  names = names.substr(names.find("allowed: ") + 9);
+  int presets = 0;
+  for (size_t end; (end = names.find(", ")) != std::string::npos; names.erase(0, end + 2)) {
+    config.preset = names.substr(0, end);
+    if (config.preset.starts_with("or ")) break;
+    const ModelDims d = model_dims(config);
+    const std::string row = concat("| `", config.preset, "` | ", d.dim, " | ", d.layers) +
+                            concat(" | ", d.heads, " | ", d.kv_heads, " | ", d.ffn_dim) +
+                            concat(" | ", d.vocab, " | ") +
+                            with_commas(static_cast<double>(params_of(d))) + " |\n";
+    EXPECT_THAT(guide, HasSubstr(row));
+    EXPECT_FALSE(d.tied);
+    ++presets;
+  }
+  EXPECT_GE(presets, 6);
 }
 
 // ---- Dimensions from a folder (model.from) ----

@@ -33,6 +33,7 @@ class TestBatch {
   TestBatch(const TestBatch&) = delete;
   const YokeMicroBatch* micro() {
     inputs_ = {input("tokens", tokens), input("targets", targets), input("positions", positions)};
+    if (!document_starts.empty()) inputs_.push_back(input("document_starts", document_starts));
     micro_ = micro_batch(inputs_.data(), inputs_.size());
     return &micro_;
   }
@@ -40,6 +41,7 @@ class TestBatch {
   int64_t seq_len() const { return shape_[1]; }
 
   std::vector<int64_t> tokens, targets, positions;
+  std::vector<int64_t> document_starts;  // empty = the batch lacks this input
 
  private:
   YokeInput input(const char* role, std::vector<int64_t>& values) {

@@ -26,9 +26,18 @@ int sequence_axis(const OpCall& call, const Placements& q) {
   return -1;
 }
 
-// Returns whether a mask is the same for all batches and heads.
-bool is_common(const Operand& mask) {
-  return mask.ndim() == 2;
+// Returns the placement of a mask [queries, keys], or [batch or 1, heads or 1, queries, keys], if
+// the queries have the placement p. The common mask of a cut sequence stays whole, because every
+// tile needs another part of it.
+Placement of_mask(const Operand& mask, const Operand& q, const Placement& p) {
+  const bool cut = mask.ndim() == 4 && mask.sizes[p.dim] == q.sizes[p.dim];
+  return cut ? p : replicate();
+}
+
+// Returns whether a mask can be used while an axis cuts the sequence. A plain mask for each batch
+// would be cut in the natural order, which need not be that of the sequence.
+bool fits_cut_sequence(const Operand& mask) {
+  return mask.plain ? mask.ndim() == 2 : mask.ndim() == 4;
 }
 
 // Throws if the sequence is cut and the call cannot be computed in tiles.
@@ -38,11 +47,11 @@ void check_sequence(const OpCall& call, const Arguments& args, int axis) {
   if (call.args[args.dropout].toDouble() != 0)
     call.refuse("dropout is not possible while the sequence is cut");
   if (call.has_tensor(args.mask) &&
-      (!call.tensor(args.mask).plain || !is_common(call.tensor(args.mask)) ||
-       call.args[args.causal].toBool()))
+      (!fits_cut_sequence(call.tensor(args.mask)) || call.args[args.causal].toBool()))
     call.refuse(
         "while the sequence is cut, a mask must be a plain tensor [queries, keys] in the order of "
-        "the positions, and is_causal must be false");
+        "the positions, or a distributed tensor [batch, heads, queries, keys], and is_causal must "
+        "be false");
   const bool head_tail = call.mesh.axis(axis).order == SequenceOrder::kHeadTail;
   const int64_t parts = call.mesh.size(axis) * (head_tail ? 2 : 1);
   if (q.sizes[kSequence] != k.sizes[kSequence] || q.sizes[kSequence] % parts != 0) {
@@ -67,9 +76,8 @@ Ways attention_ways(const OpCall& call, const Arguments& args, int axis, size_t 
                              q.sizes[kHeads] % call.mesh.size(axis) == 0))
       continue;
     if (p.dim == kSequence && sequence_axis(call, q.placements) != axis) continue;
-    if (masked && !is_common(call.tensor(args.mask))) continue;
     Way way{std::vector<Placement>(call.operands.size(), p), std::vector<Placement>(results, p)};
-    if (masked) way.in[call.first[args.mask]] = replicate();
+    if (masked) way.in[call.first[args.mask]] = of_mask(call.tensor(args.mask), q, p);
     ways.push_back(std::move(way));
   }
   ways.push_back(all_replicate(call, results));

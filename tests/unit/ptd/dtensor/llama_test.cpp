@@ -25,14 +25,15 @@ struct Case {
   SequenceExchange exchange = SequenceExchange::kRing;
   SequenceOrder order = SequenceOrder::kHeadTail;
   bool tied = false;
+  bool documents = false;  // each sequence has several documents
   at::ScalarType dtype = at::kDouble;
 };
 void PrintTo(const Case& c, std::ostream* out) {
   *out << "cp " << c.cp << " tp " << c.tp << (c.sequence_parallel ? " sp" : "")
        << (c.loss_parallel ? " lp" : "")
        << (c.exchange == SequenceExchange::kRing ? " ring" : " all_gather")
-       << (c.order == SequenceOrder::kHeadTail ? " head_tail" : " plain")
-       << (c.tied ? " tied" : "");
+       << (c.order == SequenceOrder::kHeadTail ? " head_tail" : " plain") << (c.tied ? " tied" : "")
+       << (c.documents ? " documents" : "");
 }
 
 BlockList make_model(const Case& c) {
@@ -69,14 +70,21 @@ at::Tensor values_of(const at::Tensor& leaf, int64_t seed) {
                          : 0.2 * numbers(leaf.sizes(), seed, leaf.scalar_type());
 }
 
-TorchInputs batch() {
+TorchInputs batch(const Case& c) {
   const at::Tensor tokens =
       numbers({kBatch, kSeqLen}, 77).abs().mul(1e6).to(at::kLong).remainder(kVocab);
   at::Tensor targets =
       numbers({kBatch, kSeqLen}, 78).abs().mul(1e6).to(at::kLong).remainder(kVocab);
   targets[0][3] = -100;
   const at::Tensor positions = at::arange(kSeqLen).expand({kBatch, kSeqLen}).contiguous();
-  return {{"tokens", tokens}, {"targets", targets}, {"positions", positions}};
+  if (!c.documents) return {{"tokens", tokens}, {"targets", targets}, {"positions", positions}};
+  const at::Tensor starts = at::zeros({kBatch, kSeqLen}, at::kLong);
+  for (const int64_t start : {3, 4, 10}) starts[0].slice(0, start).fill_(start);
+  starts[1].slice(0, 13).fill_(13);
+  return {{"tokens", tokens},
+          {"targets", targets},
+          {"positions", positions - starts},
+          {"document_starts", starts}};
 }
 
 at::Tensor run(const BlockList& model, const TorchInputs& inputs) {
@@ -89,7 +97,7 @@ struct Expected {
   explicit Expected(const Case& c) : model(make_model(c)) {
     int64_t seed = 1;
     for (auto& [name, leaf] : parameters(model)) leaf.set_data(values_of(leaf, seed++));
-    const at::Tensor sum = run(model, batch());
+    const at::Tensor sum = run(model, batch(c));
     sum.backward();
     loss = sum.item<double>();
   }
@@ -128,7 +136,7 @@ void with_model(const Case& c, const Body& body) {
               leaf, local_of(distribute_tensor(values, mesh, lie)).clone(), mesh, lie);
         }
         TorchInputs inputs;
-        for (const auto& [role, tensor] : batch()) {
+        for (const auto& [role, tensor] : batch(c)) {
           inputs.emplace_back(role,
                               distribute_tensor(tensor.index_select(1, sequence_order(c)),
                                                 mesh,
@@ -247,7 +255,13 @@ INSTANTIATE_TEST_SUITE_P(Meshes,
                                            Case{2, 2},
                                            Case{2, 2, false, false, kGather, kHeadTail, true},
                                            Case{2, 4},
-                                           Case{4, 2}));
+                                           Case{4, 2},
+                                           Case{.cp = 1, .tp = 1, .documents = true},
+                                           Case{.cp = 1, .tp = 2, .documents = true},
+                                           Case{.cp = 2, .tp = 1, .documents = true},
+                                           Case{4, 1, true, true, kRing, kPlainOrder, false, true},
+                                           Case{4, 1, true, true, kGather, kHeadTail, false, true},
+                                           Case{.cp = 2, .tp = 2, .documents = true}));
 
 }  // namespace
 }  // namespace yoke::ptd::testing
