@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/model/distributed_costs.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -41,6 +42,7 @@ std::vector<BlockCosts> gpt2_costs(const ModelDims& d, const FamilyArgs& args, b
                      attention.forward_flops + feed_forward.forward_flops});
   }
   costs.push_back(head);
+  add_distributed_costs(d, args, as_halves, costs);
   return costs;
 }
 

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 
+#include "core/model/distributed_costs.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -193,6 +194,7 @@ std::vector<BlockCosts> llama_costs(const ModelDims& d, const FamilyArgs& args, 
     }
   }
   costs.push_back(of.head());
+  add_distributed_costs(d, args, as_halves, costs);
   return costs;
 }
 

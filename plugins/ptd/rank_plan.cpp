@@ -1,10 +1,9 @@
 #include "plugins/ptd/rank_plan.hpp"
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <utility>
 
+#include "plugins/ptd/block_costs.hpp"
 #include "plugins/ptd/fp8_gather.hpp"
 #include "plugins/ptd/plan.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
@@ -60,45 +59,16 @@ StepSpec step_spec(const ModelSpec& model,
   return spec;
 }
 
-// Returns what the passes over a block need at their peaks; nothing if the block does not report
-// it.
-std::optional<PassPeaks> passes_of(const YokeBlock& block, int64_t sequences) {
-  if (!YOKE_HAS(YokeBlock, &block, num_pass_bytes) || block.num_pass_bytes == 0)
-    return std::nullopt;
-  PassPeaks passes;
-  const std::map<int32_t, int64_t*> peaks{{YOKE_FORECAST_FORWARD, &passes.forward},
-                                          {YOKE_FORECAST_BACKWARD, &passes.backward},
-                                          {YOKE_FORECAST_BACKWARD_INPUT, &passes.backward_input},
-                                          {YOKE_FORECAST_BACKWARD_WEIGHT, &passes.backward_weight}};
-  for (uint64_t i = 0; i < block.num_pass_bytes; ++i) {
-    const YokePassBytes& point = block.pass_bytes[i];
-    const auto peak = peaks.find(point.kind);
-    if (peak == peaks.end()) continue;
-    *peak->second = std::max(*peak->second, point.bytes_per_sequence * sequences + point.bytes);
-  }
-  return passes;
-}
-
 std::vector<BlockCost> costs_of_blocks(const YokeModelSummary& model,
                                        const std::vector<int>& blocks,
                                        const PipelineSpec& pipeline,
-                                       const YokePlan& plan) {
-  // A block reports how many bytes it keeps without tp and cp. With them each rank keeps less, so
-  // the cost is unknown.
-  const bool plain = plan.degree[YOKE_CP] == 1 && plan.degree[YOKE_TP] == 1;
-  const auto cost_of = [&](int b) {
-    const YokeBlock& block = *model.blocks[b];
-    const bool known = plain && YOKE_HAS(YokeBlock, &block, carry_bytes) &&
-                       block.activation_bytes >= 0 && block.carry_bytes >= 0;
-    if (!known) return BlockCost{};
-    return BlockCost{.activation = block.activation_bytes * plan.micro_batch,
-                     .carry = block.carry_bytes * plan.micro_batch,
-                     .passes = passes_of(block, plan.micro_batch)};
-  };
+                                       const YokePlan& plan,
+                                       const PtdOptions& options) {
   std::vector<BlockCost> costs;
-  for (const int b : blocks) costs.push_back(cost_of(b));
+  for (const int b : blocks) costs.push_back(block_cost(model, b, plan, options));
   for (const OwnStage& stage : pipeline.stages) {
-    if (stage.receives()) costs[stage.first].input = cost_of(blocks[stage.first] - 1).carry;
+    if (stage.receives())
+      costs[stage.first].input = block_cost(model, blocks[stage.first] - 1, plan, options).carry;
   }
   return costs;
 }
@@ -134,7 +104,7 @@ std::vector<RankPlan> rank_plans(const YokeModelSummary& model,
     }
     own.units = make_units(own.model, options.unit_bytes, item_size(plan.param_dtype), stage_ends);
     own.step = step_spec(own.model, own.units, spec, plan, options);
-    own.costs = costs_of_blocks(model, own.blocks, spec, plan);
+    own.costs = costs_of_blocks(model, own.blocks, spec, plan, options);
   }
   return plans;
 }

@@ -92,6 +92,11 @@ std::string strategy(const StepSpec& spec,
   return text.empty() ? "one rank" : text;
 }
 
+// Returns "1 unit" or "2 units".
+std::string counted(size_t count, const char* what) {
+  return concat(count, " ", what, count == 1 ? "" : "s");
+}
+
 // Returns the line that rank 0 logs, such as "ptd: FSDP over 2 ranks, 5 blocks in 2 units".
 std::string summary_line(const StepSpec& spec,
                          const Pipeline& pipeline,
@@ -100,10 +105,9 @@ std::string summary_line(const StepSpec& spec,
   return concat("ptd: ",
                 strategy(spec, pipeline, plan, options),
                 ", ",
-                spec.blocks.size(),
-                plan.degree[YOKE_PP] > 1 ? " blocks of rank 0 in " : " blocks in ",
-                spec.units.size(),
-                " units");
+                counted(spec.blocks.size(), "block"),
+                plan.degree[YOKE_PP] > 1 ? " of rank 0 in " : " in ",
+                counted(spec.units.size(), "unit"));
 }
 
 int64_t nbytes(const at::Tensor& t) {

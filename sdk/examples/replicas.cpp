@@ -17,7 +17,7 @@ class Replica final : public yoke::Wrapped {
   YokeStepResult step(const YokeStepArgs& args) override {
     auto [loss, weight] = ranks_.sum(state_.run(args, host_));
     if (!yoke::is_training(args)) return yoke::step_result(args, loss, weight, yoke::kUnknown);
-    // Without this sum every rank trains on its own data only, and the replicas diverge.
+    // Without this sum every rank trains on its own data only, and the copies of the model diverge.
     ranks_.all_reduce(state_.grad()).wait();
     const double norm = state_.norm();
     state_.update(args, norm);
@@ -31,7 +31,7 @@ class Replica final : public yoke::Wrapped {
   yoke::Flat state_;
 };
 
-class Replicas final : public yoke::Backend {
+class DataParallel final : public yoke::Backend {
  public:
   const YokeDescription& describe() const override {
     static constexpr int32_t dtypes[] = {YOKE_F32, YOKE_F64};
@@ -54,4 +54,4 @@ class Replicas final : public yoke::Backend {
 
 }  // namespace
 
-YOKE_EXPORT_BACKEND(Replicas)
+YOKE_EXPORT_BACKEND(DataParallel)

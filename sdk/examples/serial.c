@@ -107,6 +107,7 @@ static int32_t wrap_model(YokeContext* c,
   }
   out->model = w;
   yoke_flat_bytes(&w->flat, out);
+  out->activation_bytes = yoke_walk_bytes(model->summary, c->args.plan->micro_batch);
   return YOKE_OK;
 }
 

@@ -80,7 +80,7 @@ class Replica final : public yoke::Wrapped {
   yoke::Flat state_;
 };
 
-class TorchReplicas final : public yoke::Backend {
+class DataParallel final : public yoke::Backend {
  public:
   const YokeDescription& describe() const override {
     static constexpr int32_t dtypes[] = {YOKE_F32, YOKE_F64};
@@ -106,4 +106,4 @@ class TorchReplicas final : public yoke::Backend {
 
 }  // namespace
 
-YOKE_EXPORT_BACKEND(TorchReplicas)
+YOKE_EXPORT_BACKEND(DataParallel)

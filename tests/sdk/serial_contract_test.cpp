@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "tests/support/mock_batch.hpp"
 #include "tests/support/mock_host.hpp"
@@ -32,6 +33,33 @@ TEST(SerialStep, ForwardOnlyGivesTheLossAndChangesNothing) {
   const YokeStepResult trained = session.step(batch.batch(), 1, kLr);
   EXPECT_EQ(only.loss_sum, trained.loss_sum);
   EXPECT_NE(save_state(session), before);
+}
+
+// Block b keeps 10 bytes of each sequence and passes b bytes on.
+TEST(SerialMemory, HasWhatBlocksKeepForAMicroBatch) {
+  MockHost host;
+  const MockModel mock;
+  const YokeModelSummary& whole = *mock.model().summary;
+  std::vector<YokeBlock> blocks;
+  for (uint64_t b = 0; b < whole.num_blocks; ++b) {
+    blocks.push_back(*whole.blocks[b]);
+    blocks[b].activation_bytes = 10;
+    blocks[b].carry_bytes = static_cast<int64_t>(b);
+  }
+  std::vector<const YokeBlock*> pointers;
+  for (const YokeBlock& block : blocks) pointers.push_back(&block);
+  YokeModelSummary summary = whole;
+  summary.blocks = pointers.data();
+  YokeModel model = mock.model();
+  model.summary = &summary;
+  MockPlan plan;
+  plan.plan.global_batch = 12;
+  plan.plan.micro_batch = 3;
+  const auto n = static_cast<int64_t>(whole.num_blocks);
+  EXPECT_EQ(Session(serial(), plan, host, model).wrapped.activation_bytes,
+            3 * (10 * n + n * (n - 1) / 2));
+  blocks.back().activation_bytes = -1;
+  EXPECT_EQ(Session(serial(), plan, host, model).wrapped.activation_bytes, -1);
 }
 
 TEST(SerialStep, RefusesABatchWhoseWeightIsWrong) {

@@ -149,9 +149,9 @@ class Backend {
   // no device, no communication, the same result on every rank. Any thread.
   virtual void plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) const = 0;
 
-  // Creates the context of this rank. Everything that args points to lives until the result is
-  // destroyed, so it may be kept by reference. Collective. Throws Error: FAILED_PRECONDITION,
-  // UNIMPLEMENTED, UNAVAILABLE.
+  // Creates the context of this rank. What the fields of args point to lives until the result is
+  // destroyed, but args itself ends with this call: copy the struct. Collective. Throws Error:
+  // FAILED_PRECONDITION, UNIMPLEMENTED, UNAVAILABLE.
   virtual std::unique_ptr<Context> init(const YokeInitArgs& args) const = 0;
 };
 

@@ -69,8 +69,8 @@ static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
 
 /* ---- Memory ---- */
 
-/* The state of a rank. Create it with yoke_flat_make, end it with yoke_flat_free. `grad` may be
- * read and written between yoke_flat_run and yoke_flat_update; everything else is read-only. */
+/* The state of a rank, from yoke_flat_make to yoke_flat_free. `grad` may be changed between
+ * yoke_flat_run and yoke_flat_update; a backend with an own update changes `value` and `step`. */
 typedef struct YokeFlat {
   /* The model and the optimizer of the plan, both borrowed. */
   const YokeModel* model;

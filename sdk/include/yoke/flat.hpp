@@ -1,5 +1,5 @@
 // The state of a replica in flat arrays: yoke/flat.h as a class that throws and frees itself. fp32
-// and fp64, AdamW and SGD, on the CPU. Does not need LibTorch.
+// and fp64, AdamW, Adam, Lion and SGD, on the CPU. Does not need LibTorch.
 //
 //   YokeStepResult step(const YokeStepArgs& args) override {
 //     auto [loss, targets] = ranks_.sum(state_.run(args, host_));
@@ -27,8 +27,8 @@ inline bool is_training(const YokeStepArgs& args) {
 }
 
 // Fills the unset fields of a plan for a backend with a Flat state whose ranks are all on one axis,
-// and refuses what it does not support: other axes, dtypes except for fp32 and fp64, and optimizers
-// except for AdamW and SGD. hint: what the user should write instead of a refused degree.
+// and refuses what it does not support: other axes, dtypes except for fp32 and fp64, and unknown
+// optimizers. hint: what the user should write instead of a refused degree.
 inline void resolve_flat(
     const YokePlanArgs& args, YokePlan& plan, PlanReport& report, int axis, const char* hint) {
   report.add(yoke_resolve_degrees(&args, &plan, axis, hint));

@@ -16,11 +16,13 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "yoke/cut_costs.hpp"
 #include "yoke/fp8_params.hpp"
 #include "yoke/options.hpp"
 #include "yoke/torch.hpp"
@@ -37,6 +39,13 @@ struct ParamInit {
   double value = 0.02;  // standard deviation for kUniform, the value itself for kConstant
 };
 
+// What a block costs a rank whose tensors are distributed; see yoke/cut_costs.hpp. For estimates
+// only. Empty passes = unknown.
+struct DistributedCosts {
+  CutBytes kept, carry;
+  std::vector<CutPass> passes{};
+};
+
 // What a block costs for one sequence; -1 = unknown. For estimates only.
 struct BlockCosts {
   int64_t activation_bytes = -1;  // bytes kept from its forward to its backward, without its input
@@ -44,6 +53,9 @@ struct BlockCosts {
   double forward_flops = -1;      // see YokeBlock.forward_flops
   // The points at which its passes need the most memory, see YokeBlock.pass_bytes. Empty = unknown.
   std::vector<YokePassBytes> pass_bytes{};
+  // The same with tensor or context parallelism. Unset: unknown with tensor parallelism, and with
+  // context parallelism each rank has an equal part of the above.
+  std::optional<DistributedCosts> distributed{};
 };
 
 // How tensor parallelism may shard a parameter. Without a hint, backends refuse tensor parallelism.

@@ -682,8 +682,8 @@ typedef struct YokePlan {
 /* A statement about the plan. With note = 0 it is a refusal: a reason why the backend does not
  * accept the plan. With note = 1 it is a note, which informs the user and changes nothing.
  *
- * A note with `allowed` translates a key of another program's config: `allowed` is the equivalent
- * line of a run file, such as `tp_degree = 2`. Only `yoke config import` prints such notes. */
+ * A note with `allowed` translates a key of another program's config to a line of a run file, such
+ * as `train.clip = 0.5`. `yoke config import` prints it, and a run without the key uses it. */
 typedef struct YokeRefusal {
   YokeHeader header;
   YokeString key;     /* full name of a key of the run file, e.g. "tp_degree", "mine.unit_bytes" */

@@ -119,6 +119,18 @@ static inline int32_t yoke_walk(YokeWalk* w, const YokeMicroBatch* micro, YokeEr
   return code;
 }
 
+/* Returns YokeWrapResult.activation_bytes of a backend that walks micro-batches of `sequences`:
+ * what all blocks keep when the last one has run. -1 if a block does not report it. */
+static inline int64_t yoke_walk_bytes(const YokeModelSummary* s, int64_t sequences) {
+  int64_t bytes = 0;
+  uint64_t b;
+  for (b = 0; b < s->num_blocks; ++b) {
+    if (s->blocks[b]->activation_bytes < 0 || s->blocks[b]->carry_bytes < 0) return -1;
+    bytes += (s->blocks[b]->activation_bytes + s->blocks[b]->carry_bytes) * sequences;
+  }
+  return bytes;
+}
+
 #ifdef __cplusplus
 }
 #endif

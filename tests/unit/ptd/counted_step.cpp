@@ -13,9 +13,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/model/gpt2.hpp"
 #include "core/model/llama.hpp"
+#include "core/model/model_dims.hpp"
 #include "core/model/torch_model.hpp"
 #include "plugins/ptd/forecast.hpp"
+#include "tests/support/temp_folder.hpp"
 #include "tests/unit/ptd/rig.hpp"
 
 namespace yoke::ptd::testing {
@@ -68,10 +71,36 @@ class CountingAllocator final : public c10::Allocator {
 std::mutex CountingAllocator::mutex;
 std::unordered_map<void*, std::pair<Counter*, int64_t>> CountingAllocator::owners;
 
-ModelConfig config() {
-  ModelConfig c;
-  c.preset = "tiny";
-  return c;
+BlockList make_blocks(const CountedLayout& layout) {
+  const yoke::testing::TempFolder folder;
+  ModelConfig config;
+  config.blocks = layout.blocks;
+  if (layout.model == nullptr) {
+    config.preset = "tiny";
+  } else {
+    config.config = folder.write("config.json", layout.model);
+  }
+  PrecisionConfig precision;
+  if (layout.fp8_recipe != nullptr) {
+    precision.product = "fp8";
+    precision.fp8_recipe = layout.fp8_recipe;
+  }
+  const Family family =
+      model_family(config) == "gpt2" ? gpt2_family(config) : llama_family(config, precision);
+  return family.make_blocks(
+      {.options = {}, .param_dtype = layout.dtype, .seq_len = kTokens, .data_path = ""});
+}
+
+// Adds what each forward leaves behind to `kept`, on the threads that count.
+void count_forwards(BlockList& blocks, int64_t& kept) {
+  for (TorchBlock& block : blocks.blocks) {
+    block.forward = [forward = block.forward, &kept](const at::Tensor& x, const TorchInputs& in) {
+      const int64_t before = counter == nullptr ? 0 : counter->live.load();
+      at::Tensor out = forward(x, in);
+      if (counter != nullptr) kept += counter->live - before;
+      return out;
+    };
+  }
 }
 
 void mark_matrices(BlockList& blocks) {
@@ -119,10 +148,12 @@ CountingAllocator allocator;
 
 YokePlan plan_of_layout(const CountedLayout& c, const YokeOptimizer& optimizer) {
   YokePlan plan = plan_of({}, optimizer);
-  plan.world_size = c.pp * c.shards;
+  plan.world_size = c.pp * c.ranks_of_stage();
   for (int32_t& degree : plan.degree) degree = 1;
   plan.degree[YOKE_PP] = c.pp;
   plan.degree[YOKE_DP_SHARD] = c.shards;
+  plan.degree[YOKE_CP] = c.cp;
+  plan.degree[YOKE_TP] = c.tp;
   plan.global_batch = c.micros * c.sequences * c.shards;
   plan.micro_batch = c.sequences;
   plan.param_dtype = c.dtype;
@@ -130,10 +161,11 @@ YokePlan plan_of_layout(const CountedLayout& c, const YokeOptimizer& optimizer) 
   return plan;
 }
 
-int64_t forecast_peak(const YokeModelSummary& model,
-                      const YokePlan& plan,
-                      const std::map<std::string, std::string>& given,
-                      int pp) {
+void forecast_bytes(const YokeModelSummary& model,
+                    const YokePlan& plan,
+                    const std::map<std::string, std::string>& given,
+                    int pp,
+                    CountedPeak& peak) {
   const OptionValues values(given);
   const PtdOptions options(Options(values.values.data(), values.values.size()),
                            plan.degree[YOKE_PP]);
@@ -142,18 +174,23 @@ int64_t forecast_peak(const YokeModelSummary& model,
   const ActionCosts costs(part.step, forecast.lists[pp], part.costs);
   const auto unsharded = costs.unsharded_bytes(), activations = costs.activation_bytes(),
              temporary = costs.temporary_bytes();
+  for (const BlockCost& block : part.costs) peak.kept.forecast += block.activation + block.carry;
+  if (temporary.empty()) return;
   int64_t most = 0;
   for (size_t i = 0; i < unsharded.size(); ++i)
     most = std::max(most, unsharded[i] + activations[i] + temporary[i]);
   const KeptBytes kept = kept_bytes(part, plan);
-  return kept.params + kept.grads + kept.optimizer + most;
+  peak.forecast = kept.params + kept.grads + kept.optimizer + most;
 }
 
-// Returns the largest number of bytes that this thread's allocations take during the second step.
-int64_t counted_peak(const CountedLayout& c,
-                     const YokePlan& plan,
-                     const Rank& rank,
-                     const YokeModel& model) {
+// Counts the largest number of bytes that this thread's allocations take during the second step.
+// kept: what the forwards of a step leave behind, see count_forwards().
+void count_bytes(const CountedLayout& c,
+                 const YokePlan& plan,
+                 const Rank& rank,
+                 const YokeModel& model,
+                 int64_t& kept,
+                 CountedPeak& peak) {
   static std::deque<Counter> counters;  // outlive all allocations
   static std::mutex counters_mutex;
   Counter& own = [&]() -> Counter& {
@@ -166,10 +203,12 @@ int64_t counted_peak(const CountedLayout& c,
     Session session(plan, *plan.optimizer, c.options, rank.host, model);
     session.step(tokens.batch, 1, 1e-4);
     own.peak = own.live.load();
+    kept = 0;
     session.step(tokens.batch, 2, 1e-4);
   }
   counter = nullptr;
-  return own.peak;
+  peak.counted = own.peak;
+  peak.kept.counted = kept / c.micros;
 }
 
 }  // namespace
@@ -188,15 +227,16 @@ std::vector<CountedPeak> peaks_of(const CountedLayout& c) {
   const YokeOptimizer optimizer = optimizer_of({});
   const YokePlan plan = plan_of_layout(c, optimizer);
   std::vector<CountedPeak> peaks(plan.world_size);
-  on_ranks(yoke::Mesh({c.pp, 1, c.shards, 1, 1}), [&](const Rank& rank) {
-    BlockList blocks = llama_family(config()).make_blocks(
-        {.options = {}, .param_dtype = c.dtype, .seq_len = kTokens, .data_path = ""});
+  on_ranks(yoke::Mesh({c.pp, 1, c.shards, c.cp, c.tp}), [&](const Rank& rank) {
+    BlockList blocks = make_blocks(c);
     // The products of this model are plain, because blocks do not report what others need.
     if (c.options.count("fp8_gather") > 0) mark_matrices(blocks);
+    int64_t kept = 0;
+    count_forwards(blocks, kept);
     TorchModelHost host(std::move(blocks), c.dtype, 1, false);
     CountedPeak& peak = peaks[rank.host.rank];
-    peak.counted = counted_peak(c, plan, rank, host.model());
-    peak.forecast = forecast_peak(host.summary(), plan, c.options, rank.host.rank / c.shards);
+    count_bytes(c, plan, rank, host.model(), kept, peak);
+    forecast_bytes(host.summary(), plan, c.options, rank.host.rank / c.ranks_of_stage(), peak);
   });
   return peaks;
 }

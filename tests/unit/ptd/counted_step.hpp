@@ -1,5 +1,5 @@
-// A training step of ptd with the Llama `tiny` whose allocations are counted, and the forecast of
-// its peak.
+// A training step of ptd with the Llama `tiny`, or another small model, whose allocations are
+// counted, and the forecast of its peak.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,23 @@ namespace yoke::ptd::testing {
 
 struct CountedLayout {
   const char* name;
-  int pp = 1, shards = 1, micros = 8, sequences = 1;
+  int pp = 1, shards = 1, cp = 1, tp = 1, micros = 8, sequences = 1;
   int32_t dtype = YOKE_F32;
   std::map<std::string, std::string> options{};
+  const char* model = nullptr;  // text of a config.json; nullptr = the Llama `tiny`
+  const char* blocks = "layer";
+  const char* fp8_recipe = nullptr;  // nullptr = products are not in fp8
+
+  int ranks_of_stage() const { return shards * cp * tp; }
 };
 
-// Bytes that live on a rank at the peak of a step.
-struct CountedPeak {
+struct CountedBytes {
   int64_t forecast = 0, counted = 0;
   double ratio() const { return static_cast<double>(forecast) / static_cast<double>(counted); }
+};
+// The bytes of one rank.
+struct CountedPeak : CountedBytes {  // those that live at the peak of a step; forecast 0 = unknown
+  CountedBytes kept;                 // those that its forwards of a micro-batch leave behind
 };
 
 // Makes LibTorch's allocations countable while it exists, and lets LibTorch use one thread for each
