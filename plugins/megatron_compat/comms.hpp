@@ -1,12 +1,12 @@
 // The communicators of a rank.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
+#include "sdk/compat/span.hpp"
 #include "yoke/comm.hpp"
-#include "yoke/torch.hpp"
 
 namespace yoke::megatron_compat {
+
+using compat::span;
 
 // Data ranks form a grid: dp_shard ranks share the buckets of one instance of the distributed
 // optimizer, and dp_replicate instances keep the same shards. Without the distributed optimizer,
@@ -26,10 +26,5 @@ struct Comms {
   const Comm instances;  // gradients, among equal shards of the instances
   const Comm scalars;    // loss, number of targets and norm, among all ranks
 };
-
-// Returns the elements of a contiguous tensor as a range of the contract.
-inline Span span(const at::Tensor& t) {
-  return {t.data_ptr(), t.numel(), dtype_of(t.scalar_type())};
-}
 
 }  // namespace yoke::megatron_compat

@@ -1,8 +1,10 @@
 // A model that is trained as Megatron's DistributedDataParallel and its optimizers train it.
 #pragma once
 
-#include "plugins/megatron_compat/optimizer.hpp"
-#include "plugins/megatron_compat/pass.hpp"
+#include "plugins/megatron_compat/gather.hpp"
+#include "plugins/megatron_compat/gradients.hpp"
+#include "sdk/compat/batch_run.hpp"
+#include "sdk/compat/optimizer.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::megatron_compat {
@@ -35,29 +37,24 @@ class Engine final : public Wrapped {
   void checkpoint(const YokeCheckpointArgs& args) override;
 
  private:
-  // Sums over all ranks of one step.
+  // Sums over all ranks.
   struct Totals {
-    double loss, targets, squared_norm;
-    double uneven;  // micro-batches with another number of targets than the mean
+    compat::BatchTotals batch;
+    double squared_norm;  // 0 in an evaluation
   };
-  double loss_grad(const YokeBatch& batch, const YokeMicroBatch& micro) const;
-  // Returns whether a micro-batch has another number of targets than the mean.
-  bool is_uneven(const YokeBatch& batch, const YokeMicroBatch& micro, double targets) const;
-  Totals reduce_totals(const Totals& own, bool training) const;
-  void check_even(const Totals& totals) const;
-  void show(const YokeCheckpointArgs& args, YokePiece piece, const at::Tensor& values) const;
+  Totals over_ranks(const compat::BatchTotals& own, bool training) const;
 
   const YokeModel& model_;
   const Environment& environment_;
   const YokeOptimizer& config_;
   const Layout layout_;
   const at::TensorOptions options_;  // options of the parameters
-  Parameters parameters_;
+  compat::Parameters parameters_;
   Gradients gradients_;
-  Optimizer optimizer_;
+  compat::Optimizer optimizer_;
   Gather gather_;
-  const std::vector<RecomputedUnit> units_;
-  Pass pass_;
+  const std::vector<compat::RecomputedUnit> units_;
+  compat::BlockPass pass_;
 };
 
 }  // namespace yoke::megatron_compat

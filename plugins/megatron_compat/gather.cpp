@@ -10,9 +10,10 @@ namespace yoke::megatron_compat {
 
 Gather::Gather(const YokeModelSummary& model,
                const Layout& layout,
-               const Parameters& parameters,
+               const compat::Parameters& parameters,
                const Comms& comms)
-    : parameters_(parameters),
+    : layout_(layout),
+      parameters_(parameters),
       comms_(comms),
       states_(layout.buckets().size(), State::kValid),
       works_(layout.buckets().size()) {
@@ -46,8 +47,10 @@ void Gather::before(uint64_t block) {
 void Gather::start(int64_t b) {
   if (states_[b] != State::kOld) return;
   states_[b] = State::kInFlight;
-  works_[b] =
-      comms_.gather.all_gather(span(parameters_.bucket(b)), ConstSpan(span(parameters_.shard(b))));
+  const Bucket& bucket = layout_.buckets()[b];
+  const at::Tensor shard = parameters_.part(parameters_.owned()[b]);
+  works_[b] = comms_.gather.all_gather(span(parameters_.part({bucket.begin, bucket.size})),
+                                       ConstSpan(span(shard)));
 }
 
 void Gather::complete(int64_t b) {

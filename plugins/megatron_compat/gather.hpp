@@ -5,7 +5,7 @@
 
 #include "plugins/megatron_compat/comms.hpp"
 #include "plugins/megatron_compat/layout.hpp"
-#include "plugins/megatron_compat/parameters.hpp"
+#include "sdk/compat/parameters.hpp"
 
 namespace yoke::megatron_compat {
 
@@ -17,7 +17,7 @@ class Gather {
   // Everything must outlive the object.
   Gather(const YokeModelSummary& model,
          const Layout& layout,
-         const Parameters& parameters,
+         const compat::Parameters& parameters,
          const Comms& comms);
 
   void invalidate();
@@ -31,7 +31,8 @@ class Gather {
   void start(int64_t b);
   void complete(int64_t b);
 
-  const Parameters& parameters_;
+  const Layout& layout_;
+  const compat::Parameters& parameters_;
   const Comms& comms_;
   std::vector<std::vector<int64_t>> of_block_;  // buckets of each block, in descending order
   std::vector<State> states_;                   // state of each bucket

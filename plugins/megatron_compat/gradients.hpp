@@ -8,7 +8,7 @@
 
 #include "plugins/megatron_compat/comms.hpp"
 #include "plugins/megatron_compat/layout.hpp"
-#include "yoke/torch.hpp"
+#include "sdk/compat/gradient_buffer.hpp"
 
 namespace yoke::megatron_compat {
 
@@ -34,32 +34,25 @@ class Gradients {
   // last: whether no other micro-batch of the step follows. During the last one, add() starts
   // reductions, which is collective.
   void begin_micro(bool last);
-  // Adds the gradient of a parameter. The first one of a step replaces the values of the step
-  // before.
-  void add(int64_t param, const YokeTensor& gradient);
+  void add(int64_t param, const YokeTensor& gradient) { buffer_.add(param, gradient); }
   // Completes the reductions: shard(b) then holds the sum over the data ranks. Collective.
   void finish();
 
-  // Returns the part of a bucket that this rank updates: a flat view.
-  at::Tensor shard(int64_t b) const;
-  at::TensorOptions options() const { return buffer_.options(); }
-  int64_t bytes() const { return static_cast<int64_t>(buffer_.nbytes()); }
+  // Returns the whole buffer.
+  const at::Tensor& all() const { return buffer_.all(); }
+  int64_t bytes() const { return buffer_.bytes(); }
 
  private:
   void reduce(int64_t b);
   void reduce_over_instances(int64_t b);
+  at::Tensor shard(int64_t b) const;
 
   const Layout& layout_;
   const Comms& comms_;
   const Rules rules_;
-  at::Tensor buffer_;                 // [layout.size()]
-  std::vector<at::Tensor> of_param_;  // flat views of the buffer; undefined = frozen
-  std::vector<int64_t> blocks_;       // number of blocks that report a gradient of each parameter
-  std::vector<bool> is_first_;        // whether a parameter has no gradient in this step yet
-  std::vector<int64_t> missing_;  // gradients of each bucket that the last micro-batch still owes
-  std::vector<Work> works_;       // reduction of each bucket over the shards, or over all ranks
-  int64_t unfinished_ = -1;       // bucket whose reduction over instances has not begun; -1: none
-  bool is_last_ = false;
+  compat::GradientBuffer buffer_;
+  std::vector<Work> works_;  // reduction of each bucket over the shards, or over all ranks
+  int64_t unfinished_ = -1;  // bucket whose reduction over instances has not begun; -1: none
 };
 
 }  // namespace yoke::megatron_compat

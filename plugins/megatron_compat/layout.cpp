@@ -15,20 +15,17 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
-
-#include "yoke/error.hpp"
-#include "yoke/tensor.hpp"
+#include <utility>
 
 namespace yoke::megatron_compat {
 namespace {
 
-struct Name {
-  std::string_view here, megatron;
-};
+using compat::elements;
+using compat::Names;
+using compat::Slot;
 
 // The parameters of a layer, in the order in which Megatron registers them.
-constexpr Name kOfLayer[] = {
+constexpr Names::Name kOfLayer[] = {
     {"input_layernorm.weight", "input_layernorm.weight"},
     {"self_attn.o_proj.weight", "self_attention.linear_proj.weight"},
     {"self_attn.q_proj.weight", "self_attention.linear_qkv.weight"},
@@ -39,44 +36,12 @@ constexpr Name kOfLayer[] = {
     {"mlp.up_proj.weight", "mlp.linear_fc1.weight"},
     {"mlp.down_proj.weight", "mlp.linear_fc2.weight"},
 };
-constexpr Name kOutside[] = {
+constexpr Names::Name kOutside[] = {
     {"model.embed_tokens.weight", "embedding.word_embeddings.weight"},
     {"model.norm.weight", "decoder.final_layernorm.weight"},
     {"lm_head.weight", "output_layer.weight"},
 };
-constexpr std::string_view kLayers = "model.layers.";
-
-// A trainable parameter with its name in Megatron and its place among those of its layer.
-struct Named {
-  std::string name;
-  std::string_view layer;  // number of the layer; "" = in no layer
-  size_t place = 0;        // within the layer
-  int64_t param = 0;
-};
-
-Named named(const YokeModelSummary& model, int64_t param) {
-  const std::string_view name = view(model.params[param]->name);
-  for (const Name& n : kOutside) {
-    if (n.here == name) return {std::string(n.megatron), "", 0, param};
-  }
-  if (name.starts_with(kLayers)) {
-    const std::string_view rest = name.substr(kLayers.size());
-    const size_t dot = std::min(rest.find('.'), rest.size() - 1);
-    const std::string_view layer = rest.substr(0, dot);
-    for (size_t i = 0; i < std::size(kOfLayer); ++i) {
-      if (kOfLayer[i].here != rest.substr(dot + 1)) continue;
-      return {"decoder.layers." + std::string(layer) + "." + std::string(kOfLayer[i].megatron),
-              layer,
-              i,
-              param};
-    }
-  }
-  return {std::string(name), "", 0, param};
-}
-
-int64_t elements(const YokeModelSummary& model, int64_t param) {
-  return numel(model.params[param]->shape, model.params[param]->ndim);
-}
+constexpr Names kNames{kOfLayer, kOutside, "decoder.layers.", "."};
 
 int64_t padded(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
@@ -94,23 +59,7 @@ constexpr int64_t kParamMultiple = 64;
 }  // namespace
 
 std::vector<Slot> megatron_slots(const YokeModelSummary& model) {
-  std::vector<Named> all;
-  for (uint64_t p = 0; p < model.num_params; ++p) {
-    if (model.params[p]->trainable != 0) all.push_back(named(model, static_cast<int64_t>(p)));
-  }
-  // Sorts the parameters of each layer.
-  for (auto begin = all.begin(); begin != all.end();) {
-    const auto end = std::find_if(
-        begin, all.end(), [&](const Named& n) { return n.layer != begin->layer || n.layer == ""; });
-    std::sort(begin, end, [](const Named& a, const Named& b) { return a.place < b.place; });
-    begin = end == begin ? begin + 1 : end;
-  }
-  std::vector<Slot> slots;
-  for (const Named& n : all) {
-    if (slots.empty() || slots.back().name != n.name) slots.push_back({n.name, {}, 0, 0, 0});
-    slots.back().params.push_back(n.param);
-  }
-  return slots;
+  return compat::slots_of(model, kNames);
 }
 
 // Without overlap, nothing would be gained by cutting the buffer.
@@ -131,46 +80,33 @@ BucketRules bucket_rules(const YokeModelSummary& model,
           shards};
 }
 
-Layout::Layout(const YokeModelSummary& model, const BucketRules& rules)
-    : model_(model),
-      slots_(megatron_slots(model)),
-      offsets_(model.num_params, -1),
-      bucket_of_(model.num_params, -1),
-      shards_(rules.shards) {
-  std::reverse(slots_.begin(), slots_.end());
-  place(rules);
-  for (const Slot& slot : slots_) {
-    int64_t offset = slot.begin;
-    for (const int64_t p : slot.params) {
-      offsets_[p] = offset;
-      bucket_of_[p] = slot.bucket;
-      offset += elements(model, p);
-    }
-  }
-}
-
-void Layout::place(const BucketRules& rules) {
+Layout Layout::of(const YokeModelSummary& model, const BucketRules& rules) {
+  std::vector<Slot> slots = megatron_slots(model);
+  std::reverse(slots.begin(), slots.end());
+  std::vector<Bucket> buckets;
+  int64_t size = 0;
   const int64_t begins = rules.distributed ? kParamMultiple : 1;
   const int64_t ends = rules.distributed ? bucket_multiple(rules) : 1;
   bool is_open = false;
   const auto close = [&] {
-    Bucket& bucket = buckets_.back();
-    bucket.used = size_ - bucket.begin;
-    size_ = padded(size_, ends);
-    bucket.size = size_ - bucket.begin;
+    Bucket& bucket = buckets.back();
+    bucket.used = size - bucket.begin;
+    size = padded(size, ends);
+    bucket.size = size - bucket.begin;
     is_open = false;
   };
-  for (Slot& slot : slots_) {
-    size_ = padded(size_, begins);
-    if (!is_open) buckets_.push_back({size_, 0, 0});
+  for (Slot& slot : slots) {
+    size = padded(size, begins);
+    if (!is_open) buckets.push_back({size, 0, 0});
     is_open = true;
-    slot.begin = size_;
-    for (const int64_t p : slot.params) size_ += elements(model_, p);
-    slot.end = size_;
-    slot.bucket = static_cast<int64_t>(buckets_.size()) - 1;
-    if (rules.bucket_size > 0 && size_ - buckets_.back().begin >= rules.bucket_size) close();
+    slot.begin = size;
+    for (const int64_t p : slot.params) size += elements(model, p);
+    slot.end = size;
+    slot.bucket = static_cast<int64_t>(buckets.size()) - 1;
+    if (rules.bucket_size > 0 && size - buckets.back().begin >= rules.bucket_size) close();
   }
   if (is_open) close();
+  return {FlatLayout(model, std::move(slots), size), std::move(buckets), rules.shards};
 }
 
 Bucket Layout::shard(int64_t bucket, int rank) const {
@@ -179,16 +115,13 @@ Bucket Layout::shard(int64_t bucket, int rank) const {
   return {whole.begin + rank * size, size, size};
 }
 
-std::vector<Piece> Layout::pieces(int64_t begin, int64_t count) const {
-  std::vector<Piece> pieces;
-  for (const Slot& slot : slots_) {
-    for (const int64_t p : slot.params) {
-      const int64_t first = std::max(begin, offsets_[p]);
-      const int64_t last = std::min(begin + count, offsets_[p] + elements(model_, p));
-      if (first < last) pieces.push_back({p, first - offsets_[p], last - first, first});
-    }
+std::vector<compat::Range> Layout::shards(int rank) const {
+  std::vector<compat::Range> ranges;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const Bucket own = shard(static_cast<int64_t>(b), rank);
+    ranges.push_back({own.begin, own.size});
   }
-  return pieces;
+  return ranges;
 }
 
 }  // namespace yoke::megatron_compat

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "plugins/megatron_compat/config/run_lines.hpp"
-#include "yoke/optimizer_name.hpp"
+#include "sdk/compat/flat_plan.hpp"
 #include "yoke/plan.h"
 #include "yoke/plan.hpp"
 #include "yoke/text.hpp"
@@ -16,38 +16,14 @@
 namespace yoke::megatron_compat {
 namespace {
 
-struct ModelDegree {
-  int axis;
-  const char* argument;
-  const char* what;
-};
-constexpr ModelDegree kModelDegrees[] = {
+constexpr compat::ModelDegree kModelDegrees[] = {
     {YOKE_PP, "--pipeline-model-parallel-size", "pipelines"},
     {YOKE_CP, "--context-parallel-size", "context parallelism"},
     {YOKE_TP, "--tensor-model-parallel-size", "tensor parallelism"},
 };
 
-// The degrees that the engine does not have. A command line that asks for them is refused unless
-// the run has the same degree, which is refused for itself.
 void check_model_degrees(const Config& config, YokePlan& plan, PlanMessages& messages) {
-  for (const ModelDegree& d : kModelDegrees) {
-    int32_t& degree = plan.degree[d.axis];
-    const int64_t wanted = config.integer(d.argument).value_or(1);
-    if (degree == 0) degree = 1;
-    const std::string key = yoke_degree_key(d.axis);
-    const std::string hint = concat("megatron_compat has no ",
-                                    d.what,
-                                    "; use parallel_backend = \"ptd\" with ",
-                                    key,
-                                    " = ",
-                                    degree > 1 ? degree : wanted);
-    if (degree > 1) messages.push_back({key, concat(degree), "1", hint});
-    if (wanted != degree)
-      messages.push_back({config.label(d.argument),
-                          config.shown(d.argument),
-                          concat(degree),
-                          degree > 1 ? concat("the run has ", key, " = ", degree) : hint});
-  }
+  compat::refuse_model_degrees(config, kModelDegrees, "megatron_compat", "ptd", plan, messages);
   if (config.is_given("--sequence-parallel") && plan.degree[YOKE_TP] == 1)
     messages.push_back({config.label("--sequence-parallel"),
                         "on",
@@ -67,50 +43,14 @@ void resolve_degrees(const Settings& settings, YokePlan& plan, PlanMessages& mes
                         concat("it must divide the number of data ranks, ", ranks)});
     return;
   }
-  const auto instances = static_cast<int32_t>(distributed ? settings.instances : ranks);
-  const std::pair<int, int32_t> data[] = {{YOKE_DP_REPLICATE, instances},
-                                          {YOKE_DP_SHARD, ranks / instances}};
-  for (const auto& [axis, only] : data) {
-    int32_t& degree = plan.degree[axis];
-    if (degree == 0) degree = only;
-    if (degree == only) continue;
-    messages.push_back(
-        {yoke_degree_key(axis),
-         concat(degree),
-         concat(only),
-         distributed ? "with the distributed optimizer, dp_degree is "
-                       "megatron_compat.num_distributed_optimizer_instances, and all other ranks "
-                       "are dp_shards"
-                     : "without megatron_compat.use_distributed_optimizer all ranks are replicas"});
-  }
-}
-
-void resolve_precision(const Config& config, YokePlan& plan, PlanMessages& messages) {
-  if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
-  const int32_t param = plan.param_dtype;
-  if (plan.reduce_dtype == 0)
-    plan.reduce_dtype = param == YOKE_BF16 && config.is_given("--grad-reduce-in-bf16")
-                            ? YOKE_BF16
-                            : yoke_default_reduce_dtype(param);
-  const int32_t reduce = plan.reduce_dtype;
-  if (param != YOKE_F32 && param != YOKE_F64 && param != YOKE_BF16) {
-    messages.push_back(
-        {"precision.param", dtype_name(param), "fp32, fp64, bf16", "no other dtype is supported"});
-  } else if (reduce != param && !(param == YOKE_BF16 && reduce == YOKE_F32)) {
-    messages.push_back({"precision.reduce",
-                        dtype_name(reduce),
-                        param == YOKE_BF16 ? "fp32, bf16" : dtype_name(param),
-                        "gradients are kept in the dtype in which they are reduced"});
-  }
-}
-
-void check_optimizer(const YokePlan& plan, PlanMessages& messages) {
-  if (plan.optimizer->kind == YOKE_ADAMW || plan.optimizer->kind == YOKE_SGD) return;
-  messages.push_back(
-      {"train.optimizer",
-       optimizer_name(plan.optimizer->kind),
-       "adamw, sgd",
-       "Megatron decouples the decay of its Adam and corrects its moments; use adamw"});
+  compat::resolve_data_degrees(
+      static_cast<int32_t>(distributed ? settings.instances : ranks),
+      distributed
+          ? "with the distributed optimizer, dp_degree is "
+            "megatron_compat.num_distributed_optimizer_instances, and all other ranks are dp_shards"
+          : "without megatron_compat.use_distributed_optimizer all ranks are replicas",
+      plan,
+      messages);
 }
 
 // ---- The lines of a run file that replace the command line ----
@@ -121,7 +61,8 @@ class Equivalents {
       : config_(config), options_(options), report_(report) {}
 
   void report(std::string_view argument, std::string_view key, std::string_view value) {
-    report_.equivalent(config_.label(argument), config_.shown(argument), concat(key, " = ", value));
+    compat::report_line(
+        config_, {std::string(argument), std::string(key), std::string(value)}, report_);
   }
   // Reports a degree that follows from the number of processes that the script starts.
   void report_launched(std::string_view key, int64_t degree) {
@@ -157,9 +98,9 @@ class Equivalents {
   // A command line with model parallelism is run by a backend that has it.
   void report_model_parallel() {
     report("--tensor-model-parallel-size", "parallel_backend", "\"ptd\"");
-    for (const ModelDegree& d : kModelDegrees) {
-      const int64_t degree = config_.integer(d.argument).value_or(1);
-      if (degree > 1) report(d.argument, yoke_degree_key(d.axis), concat(degree));
+    for (const compat::ModelDegree& d : kModelDegrees) {
+      const int64_t degree = config_.integer(d.setting).value_or(1);
+      if (degree > 1) report(d.setting, yoke_degree_key(d.axis), concat(degree));
     }
     if (config_.launched()) report_launched("dp_degree", data_ranks(config_, *config_.launched()));
   }
@@ -173,19 +114,16 @@ class Equivalents {
 void report_equivalents(const Config& config,
                         const Options& options,
                         const Settings& settings,
-                        const std::vector<RunLine>& lines,
+                        const std::vector<compat::RunLine>& lines,
                         PlanReport& report) {
   if (!config.has_file()) return;
   Equivalents run_file(config, options, report);
-  bool is_model_parallel = false;
-  for (const ModelDegree& d : kModelDegrees)
-    is_model_parallel |= config.integer(d.argument).value_or(1) > 1;
-  if (is_model_parallel) {
+  if (compat::is_model_parallel(config, kModelDegrees)) {
     run_file.report_model_parallel();
   } else {
     run_file.report_engine(settings);
   }
-  for (const RunLine& line : lines) run_file.report(line.argument, line.key, line.value);
+  for (const compat::RunLine& line : lines) run_file.report(line.setting, line.key, line.value);
 }
 
 Settings settings_of(const Config& config, const Options& options, PlanMessages& messages) {
@@ -201,10 +139,13 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   const Settings settings = settings_of(config, options, messages);
   check_model_degrees(config, plan, messages);
   resolve_degrees(settings, plan, messages);
-  resolve_precision(config, plan, messages);
-  check_optimizer(plan, messages);
+  compat::resolve_precision(config.is_given("--grad-reduce-in-bf16"), plan, messages);
+  compat::check_optimizer(
+      plan,
+      "Megatron decouples the decay of its Adam and corrects its moments; use adamw",
+      messages);
   const auto lines = run_lines(config, plan.world_size, messages);
-  check_lines(config, lines, *args.model, plan, messages);
+  compat::check_lines(config, lines, *args.model, plan, messages);
   report_equivalents(config, options, settings, lines, report);
   report.add(messages);
   report.refuse_unused_params(*args.model, "no block would report its gradient");

@@ -6,8 +6,8 @@
 #include "plugins/megatron_compat/config/config.hpp"
 #include "plugins/megatron_compat/engine.hpp"
 #include "plugins/megatron_compat/plan.hpp"
+#include "sdk/compat/flat_description.hpp"
 #include "yoke/backend.hpp"
-#include "yoke/torch.hpp"
 
 namespace yoke::megatron_compat {
 namespace {
@@ -15,21 +15,11 @@ namespace {
 class MegatronCompat : public Backend {
  public:
   const YokeDescription& describe() const override {
-    static const int32_t dtypes[] = {YOKE_F32, YOKE_F64, YOKE_BF16};
-    static const YokeDescription description = [] {
-      YokeDescription d = yoke::description(
-          "megatron_compat",
-          "0.1.0",
-          "Megatron-LM's arguments: buckets, distributed optimizer, overlap, recomputation",
-          dtypes,
-          YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD),
-          1u << 0 | 1u << 1);
-      d.vendor = view("Yoke");
-      d.torch_tag = view(kTorchTag);
-      d.devices |= 1u << YOKE_DEVICE_CUDA;
-      set_options(d, option_infos());
-      return d;
-    }();
+    static const YokeDescription description = compat::flat_description(
+        "megatron_compat",
+        "0.1.0",
+        "Megatron-LM's arguments: buckets, distributed optimizer, overlap, recomputation",
+        option_infos());
     return description;
   }
 

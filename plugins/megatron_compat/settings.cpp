@@ -39,9 +39,7 @@ class Reader {
     if (given.empty()) {
       settings_.loss = per_token || !config_.has_file() ? Loss::kPerToken : Loss::kEven;
     } else {
-      settings_.loss = given == "per_token" ? Loss::kPerToken
-                       : given == "even"    ? Loss::kEven
-                                            : Loss::kMeanOfMeans;
+      settings_.loss = compat::loss_of(given);
     }
     if (per_token && settings_.loss != Loss::kPerToken)
       refuse("--calculate-per-token-loss",

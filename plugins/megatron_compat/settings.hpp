@@ -5,17 +5,13 @@
 #include <string_view>
 
 #include "plugins/megatron_compat/config/config.hpp"
+#include "sdk/compat/batch_loss.hpp"
+#include "sdk/compat/recompute.hpp"
 
 namespace yoke::megatron_compat {
 
-// What the gradient of a step is the gradient of.
-enum class Loss {
-  kPerToken,     // the mean over all targets of the batch, as with --calculate-per-token-loss
-  kMeanOfMeans,  // the mean of the means of the micro-batches, as without it
-  kEven,         // the same, but only while both are equal: micro-batches have as many targets
-};
-
-enum class Recompute { kNone, kUniform, kBlock };
+using compat::Loss;
+using compat::Recompute;
 
 // Each member is described at its argument in config/table_honoured.cpp.
 struct Settings {

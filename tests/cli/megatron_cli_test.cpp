@@ -82,13 +82,42 @@ TEST(MegatronImport, TranslatesModelParallelismForPtd) {
   EXPECT_THAT(refused.err, HasSubstr("use parallel_backend = \"ptd\" with tp_degree = 2"));
 }
 
-TEST(MegatronImport, RefusesAScriptThatOnlyAShellCanRead) {
+TEST(MegatronImport, WritesNothingIfAnArgumentCannotBeHonoured) {
   const Playground p;
-  p.folder().write("run.sh", "N=$(nproc)\npython pretrain_gpt.py --num-layers $N\n");
-  const SubprocessResult r = p.yoke({"config", "import", "run.sh"});
+  std::string script = kScript;
+  script.replace(script.find("--num-workers 4"), 15, "--num-experts 8");
+  p.folder().write("moe.sh", script);
+  const SubprocessResult r = p.yoke({"config", "import", "moe.sh"});
   EXPECT_EQ(r.ending.exit_code, 2);
-  EXPECT_THAT(r.err, HasSubstr("run.sh:2: a script that sets N to a value that uses the output"));
-  EXPECT_THAT(r.err, HasSubstr("bash run.sh' > args.txt"));
+  EXPECT_EQ(r.out, "");
+  EXPECT_THAT(r.err, HasSubstr("moe.sh has a key that cannot be honoured"));
+  EXPECT_THAT(r.err, HasSubstr("\n  moe.sh:10: --num-experts = 8"));
+  const SubprocessResult partial = p.yoke({"config", "import", "moe.sh", "--partial"});
+  EXPECT_EQ(partial.ending.exit_code, 0) << partial.err;
+  EXPECT_THAT(partial.out, HasSubstr("\n# refused: moe.sh:10: --num-experts = 8"));
+}
+
+TEST(MegatronImport, PrintsACommandThatMakesAReadableFileOfAScriptWhichOnlyAShellCanRead) {
+  for (const char* launcher : {"torchrun --nproc_per_node ${GPUS:-2}", "python", "python3"}) {
+    const Playground p;
+    std::string script = kScript;
+    const std::string torchrun = "torchrun --nproc_per_node ${GPUS:-2}";
+    script.replace(script.find(torchrun), torchrun.size(), launcher);
+    script.replace(script.find("--num-layers 1"), 14, "--num-layers $((1 + 2))");
+    p.folder().write("run.sh", script);
+    const SubprocessResult refused = p.yoke({"config", "import", "run.sh"});
+    EXPECT_EQ(refused.ending.exit_code, 2);
+    EXPECT_THAT(refused.err,
+                HasSubstr("run.sh:6: a script that sets MODEL to a value that uses arithmetic"));
+    const std::string before = "use that: ";
+    const size_t command = refused.err.find(before);
+    ASSERT_NE(command, std::string::npos) << refused.err;
+    const std::string in_folder = "cd " + p.folder().path().string() + " && ";
+    run_subprocess({"/bin/bash", "-c", in_folder + refused.err.substr(command + before.size())});
+    const SubprocessResult r = p.yoke({"config", "import", "script.args", "data.path=text.txt"});
+    EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+    EXPECT_THAT(r.out, HasSubstr("\nmodel.layers = 3 ")) << launcher;
+  }
 }
 
 }  // namespace

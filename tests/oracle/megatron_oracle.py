@@ -5,6 +5,7 @@ The losses and norms of Megatron are in megatron_curves.json, so the comparison 
 Core is installed (scripts/setup --peers), the same runs are made with it, and its learning-rate schedules are compared
 as well. `megatron_oracle.py --record` writes the file from such runs.
 """
+import functools
 import json
 import os
 import pathlib
@@ -12,10 +13,10 @@ import subprocess
 import sys
 import unittest
 
+import curves
 import support
 
 CURVES = pathlib.Path(__file__).with_name("megatron_curves.json")
-STEPS, BATCH, SEQ_LEN, HOLDOUT, SEED, LR = 20, 8, 32, 0.05, 7, 1e-3
 # Bounds of the relative difference of each step: (loss, gradient norm). fp64 tests the logic; fp32 is a sanity check.
 BOUNDS = {"fp64": (1e-12, 1e-10), "fp32": (2e-6, 4e-4)}
 SPACE = 32  # the most frequent byte of the text: without it, micro-batches differ in their number of targets
@@ -53,45 +54,23 @@ CASES = {
 
 
 def run_megatron(case, text, out):
-    """Trains with Megatron Core; returns its losses and norms."""
     ranks, dtype, arguments, _, _ = CASES[case]
-    subprocess.run(
-        [support.find_peers_python(), support.REPOSITORY / "bench/peers/train.py", "--strategy", "megatron", "--schedule",
-         *arguments, "--ranks", str(ranks), "--data", text, "--out", out, "--dtype", dtype, "--steps", str(STEPS),
-         "--seq-len", str(SEQ_LEN), "--global-batch", str(BATCH), "--holdout", str(HOLDOUT), "--seed", str(SEED),
-         "--lr", str(LR)], check=True, timeout=support.HANG, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    lines = support.read_lines(out)
-    return {key: [line[key] for line in lines] for key in ("loss", "grad_norm")}
-
-
-def has_megatron():
-    python = support.find_peers_python()
-    command = [python, "-c", "import importlib.util as u; exit(u.find_spec('megatron.core') is None)"]
-    return python.exists() and subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
+    return curves.run_peer("megatron", ranks, dtype, arguments, text, out)
 
 
 class Training(support.OracleTest):
-    def check(self, case, theirs):
-        ranks, dtype, _, options, keys = CASES[case]
-        run = self.train(
-            ranks, parallel_backend="megatron_compat", seed=SEED, model__preset="tiny", data__seq_len=SEQ_LEN,
-            data__holdout=HOLDOUT, train__steps=STEPS, train__global_batch=BATCH, train__lr=LR, train__decay="matrices",
-            precision__param=dtype, **keys, **{f"megatron_compat__{key}": value for key, value in options.items()})
-        ours = support.read_lines(run / "metrics.jsonl")
-        self.assertEqual([m["step"] for m in ours], list(range(1, STEPS + 1)))
-        for key, bound in zip(("loss", "grad_norm"), BOUNDS[dtype]):
-            worst = max(abs(a[key] - b) / b for a, b in zip(ours, theirs[key], strict=True))
-            print(f"{case}: {key} {worst:.2g} (bound {bound:g})", flush=True)
-            self.assertLess(worst, bound, f"{case}: {key}")
-
     def test_recorded_losses_and_norms_of_megatron(self):
         recorded = json.loads(CURVES.read_text(encoding="utf-8"))
         self.assertEqual(set(recorded["cases"]), set(CASES))
         for case, theirs in recorded["cases"].items():
             with self.subTest(case):
-                self.check(case, theirs)
+                ranks, dtype, _, options, keys = CASES[case]
+                options = {f"megatron_compat__{key}": value for key, value in options.items()}
+                run = self.train(ranks, **curves.keys_of_run("megatron_compat", dtype), train__decay="matrices", **keys,
+                                 **options)
+                curves.check(self, case, run, theirs, BOUNDS[dtype])
 
-    @unittest.skipUnless(has_megatron(), "Megatron Core is not installed; scripts/setup --peers installs it")
+    @unittest.skipUnless(curves.has_module("megatron.core"), "Megatron Core is not installed; scripts/setup --peers installs it")
     def test_the_installed_megatron_still_has_the_recorded_losses(self):
         recorded = json.loads(CURVES.read_text(encoding="utf-8"))["cases"]
         for number, case in enumerate(("distributed optimizer, overlap, accumulation",
@@ -138,7 +117,7 @@ print(json.dumps(rates))
 """
 
 
-@unittest.skipUnless(has_megatron(), "Megatron Core is not installed; scripts/setup --peers installs it")
+@unittest.skipUnless(curves.has_module("megatron.core"), "Megatron Core is not installed; scripts/setup --peers installs it")
 class Schedules(support.OracleTest):
     def rates_of_megatron(self, arguments):
         words = arguments.replace("--", "").split()
@@ -167,14 +146,9 @@ class Schedules(support.OracleTest):
 
 
 def record():
-    Training.setUpClass()
-    try:
-        cases = {case: run_megatron(case, Training.text, Training.folder / f"{n}.jsonl") for n, case in enumerate(CASES)}
-    finally:
-        Training.doClassCleanups()
     about = ("Losses and gradient norms of Megatron Core 0.16.1 on the CPU, written by megatron_oracle.py --record on "
              "2026-11-23: tiny, 20 steps, AdamW, rotary tables in the dtype of the run.")
-    CURVES.write_text(json.dumps({"about": about, "cases": cases}, indent=1) + "\n", encoding="utf-8")
+    curves.record(Training, CURVES, about, {case: functools.partial(run_megatron, case) for case in CASES})
 
 
 if __name__ == "__main__":

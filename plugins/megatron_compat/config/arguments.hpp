@@ -8,30 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "sdk/compat/setting.hpp"
+
 namespace yoke::megatron_compat {
 
-enum class Handling {
-  kHonoured,  // the engine follows it
-  kRun,       // the run file decides; a value that differs from the run's is refused
-  kNote,      // the run file decides; a note names the key
-  kNoEffect,  // changes nothing here; reported as a note
-  kInert,     // acts only together with an argument that is refused
-  kRefused,   // refused, unless the value leaves the feature off
-};
-
-// The values that an argument takes. kWords is one word or more.
-enum class Form { kSwitch, kInt, kNumber, kWord, kWords };
-
-struct Argument {
-  std::string_view name;  // "--lr"
-  Handling handling;
-  Form form;
-  std::string_view otherwise;  // Megatron's default; "" = none. A switch is off.
-  // Values that are accepted, separated by "|"; "" = all values, or none if the argument is
-  // refused. For a switch, "on" or "off".
-  std::string_view accepted;
-  std::string_view why;  // text for users: its effect, why it has none, or what to do instead
-};
+using compat::Form;
+using compat::Handling;
+using Argument = compat::Setting;
 
 // Arguments that share everything but their names. Their values are not read.
 struct Group {
@@ -61,7 +44,5 @@ const std::vector<std::string>& spellings();
 // Returns the name of an honoured argument in [megatron_compat] of a run file:
 // "overlap_grad_reduce" for --overlap-grad-reduce.
 std::string option_name(const Argument& argument);
-// Returns whether an argument accepts a value. Numbers are compared as numbers.
-bool accepts(const Argument& argument, std::string_view value);
 
 }  // namespace yoke::megatron_compat

@@ -8,78 +8,24 @@
 #include "plugins/megatron_compat/config/config.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <deque>
 
+#include "sdk/compat/batch_loss.hpp"
+#include "sdk/compat/number.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::megatron_compat {
-namespace {
-
-std::string joined(const std::vector<std::string>& values) {
-  return values.empty() ? "on" : join(values, " ");
-}
-
-template <class Number>
-std::optional<Number> parsed(std::string_view text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
-const char* form_text(Form form) {
-  switch (form) {
-    case Form::kSwitch:
-      return "no value";
-    case Form::kInt:
-      return "one whole number";
-    case Form::kNumber:
-      return "one number";
-    case Form::kWord:
-      return "one word";
-    case Form::kWords:
-      break;
-  }
-  return "one word or more";
-}
-
-bool has_form(Form form, const std::vector<std::string>& values) {
-  switch (form) {
-    case Form::kSwitch:
-      return values.empty();
-    case Form::kInt:
-      return values.size() == 1 && parsed<int64_t>(values[0]);
-    case Form::kNumber:
-      return values.size() == 1 && parsed<double>(values[0]);
-    case Form::kWord:
-      return values.size() == 1;
-    case Form::kWords:
-      break;
-  }
-  return true;
-}
-
-std::string choices_text(std::string_view accepted) {
-  std::string text(accepted);
-  std::replace(text.begin(), text.end(), '|', ',');
-  return text;
-}
-
-constexpr const char* kLosses = "per_token|even|mean_of_means";
-
-}  // namespace
 
 Config::Config(const Options& options)
-    : file_(options.string("args_file")), text_(options.content("args_file")) {
-  if (has_file()) read_file();
+    : ForeignConfig(std::string(options.string("args_file")), find_argument) {
+  if (has_file()) read_file(options.content("args_file"));
   read_options(options);
   if (has_file()) require_defaults();
 }
 
-void Config::read_file() {
-  const CommandLine line = read_command_line(file_, text_, messages_);
+void Config::read_file(std::string_view text) {
+  const CommandLine line = read_command_line(file_, text, messages_);
   read_launcher(line.launcher);
   const std::vector<Word>& words = line.arguments;
   for (size_t i = 0; i < words.size();) {
@@ -112,8 +58,8 @@ void Config::read_launcher(const std::vector<Word>& words) {
     const std::string value = equals != std::string::npos ? text.substr(equals + 1)
                               : i + 1 < words.size()      ? words[i + 1].text
                                                           : "";
-    if (name == "--nproc-per-node") each = parsed<int64_t>(value);
-    if (name == "--nnodes") machines = parsed<int64_t>(value).value_or(0);
+    if (name == "--nproc-per-node") each = compat::parsed<int64_t>(value);
+    if (name == "--nnodes") machines = compat::parsed<int64_t>(value).value_or(0);
   }
   if (each && *each > 0 && machines > 0) launched_ = machines * *each;
 }
@@ -125,41 +71,7 @@ void Config::read_argument(const std::string& name, const std::string& label, co
         {label, name, "", "Megatron has no such argument" + did_you_mean(name, spellings())});
     return;
   }
-  switch (argument->handling) {
-    case Handling::kNote:
-      messages_.push_back(
-          {given.label, joined(given.values), "", std::string(argument->why), true});
-      return;
-    case Handling::kNoEffect:
-    case Handling::kInert:
-      messages_.push_back(
-          {given.label, joined(given.values), "", concat("no effect: ", argument->why), true});
-      return;
-    case Handling::kRefused:
-      if (argument->form == Form::kSwitch && given.values.empty()) break;
-      if (accepts(*argument, joined(given.values))) return;
-      break;
-    default:
-      check_form(*argument, given);
-      return;
-  }
-  refuse(given, choices_text(argument->accepted), argument->why);
-}
-
-void Config::check_form(const Argument& argument, const Given& given) {
-  if (!has_form(argument.form, given.values)) {
-    refuse(given, form_text(argument.form), concat("it takes ", form_text(argument.form)));
-    return;
-  }
-  if (const auto before = given_.find(argument.name);
-      before != given_.end() && before->second.values != given.values) {
-    refuse(given,
-           joined(before->second.values),
-           concat("it is given twice with different values, here and as ", before->second.label));
-  } else if (!accepts(argument, joined(given.values))) {
-    refuse(given, choices_text(argument.accepted), argument.why);
-  }
-  given_.emplace(argument.name, given);
+  take(*argument, given);
 }
 
 // An option of the run file may repeat an argument of the file, but not change it.
@@ -171,16 +83,16 @@ void Config::read_options(const Options& options) {
     if (argument.form == Form::kSwitch) {
       const bool on = options.boolean(name);
       if (on) {
-        check_form(argument, {{}, label});
+        take(argument, {{}, label});
       } else if (is_given(argument.name)) {
         refuse({{"false"}, label},
                "true",
-               concat(given_.at(std::string(argument.name)).label, " sets it; remove one of them"));
+               concat(Config::label(argument.name), " sets it; remove one of them"));
       }
     } else if (argument.form == Form::kInt) {
-      check_form(argument, {{std::to_string(options.integer(name))}, label});
+      take(argument, {{std::to_string(options.integer(name))}, label});
     } else {
-      check_form(argument, {{std::string(options.string(name))}, label});
+      take(argument, {{std::string(options.string(name))}, label});
     }
   }
 }
@@ -205,41 +117,6 @@ void Config::require_defaults() {
        "the defaults of Megatron are another model than Yoke's; add these arguments"});
 }
 
-void Config::refuse(const Given& given, std::string_view allowed, std::string_view hint) {
-  messages_.push_back({given.label, joined(given.values), std::string(allowed), std::string(hint)});
-}
-
-// ---- Values ----
-
-std::optional<std::string> Config::word(std::string_view name) const {
-  if (const auto given = given_.find(name); given != given_.end())
-    return joined(given->second.values);
-  const std::string_view otherwise = find_argument(name)->otherwise;
-  return otherwise.empty() ? std::nullopt : std::optional<std::string>(otherwise);
-}
-
-std::optional<int64_t> Config::integer(std::string_view name) const {
-  const auto text = word(name);
-  return text ? parsed<int64_t>(*text) : std::nullopt;
-}
-
-std::optional<double> Config::number(std::string_view name) const {
-  const auto text = word(name);
-  return text ? parsed<double>(*text) : std::nullopt;
-}
-
-std::string Config::label(std::string_view name) const {
-  const auto given = given_.find(name);
-  return given != given_.end() ? given->second.label : concat(file_, ": ", name);
-}
-
-std::string Config::shown(std::string_view name) const {
-  if (const auto given = given_.find(name); given != given_.end())
-    return joined(given->second.values);
-  const std::string_view otherwise = find_argument(name)->otherwise;
-  return otherwise.empty() ? "unset" : concat("its default, ", otherwise);
-}
-
 // ---- Options ----
 
 const std::vector<const YokeOptionInfo*>& option_infos() {
@@ -260,7 +137,7 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
             YOKE_OPTION_STRING,
             "loss",
             "",
-            kLosses,
+            compat::kLossNames,
             "mean over all targets, or mean of the means of micro-batches (even: only while "
             "both are equal); default: by --calculate-per-token-loss")};
     for (size_t i = 0; i < honoured_arguments().size(); ++i) {

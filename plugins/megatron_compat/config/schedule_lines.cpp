@@ -42,19 +42,19 @@ struct Steps {
 
 class Writer {
  public:
-  Writer(const Config& config, int64_t batch, std::vector<RunLine>& lines, PlanMessages& messages)
-      : config_(config), batch_(batch), lines_(lines), messages_(messages) {}
+  Writer(const Config& config, int64_t batch, compat::RunLines& lines)
+      : config_(config), batch_(batch), lines_(lines) {}
 
   void write() {
     const Steps train = steps("--train-iters", "--train-samples");
-    if (train.count > 0) add(train.argument, "train.steps", concat(train.count));
+    if (train.count > 0) lines_.add(train.argument, "train.steps", concat(train.count));
     Steps total = steps("--lr-decay-iters", "--lr-decay-samples");
     if (total.count == 0) total = train;
     if (const auto lr = config_.number("--lr")) {
-      add("--lr", "train.lr", concat(*lr));
+      lines_.add("--lr", "train.lr", concat(*lr));
       write_schedule(*lr, total);
     } else {
-      refuse("--lr", "a number above 0", "Megatron requires it");
+      lines_.refuse("--lr", "a number above 0", "Megatron requires it");
     }
   }
 
@@ -64,19 +64,20 @@ class Writer {
     const std::string_view schedule = find(kStyles, style);
     if (schedule.empty()) return;  // already refused
     const int64_t warmup = write_warmup(lr, total);
-    add("--lr-decay-style", "train.schedule", concat("\"", schedule, "\""));
+    lines_.add("--lr-decay-style", "train.schedule", concat("\"", schedule, "\""));
     if (schedule == "constant") return;
     const double least = config_.number("--min-lr").value_or(0);
     if (schedule == "inverse_sqrt") {
       if (warmup == 0 || least != 0)
-        refuse("--lr-decay-style",
-               "with --lr-warmup-iters above 0 and --min-lr 0",
-               "the schedule of Megatron is that of train.schedule = \"inverse_sqrt\" only then");
+        lines_.refuse(
+            "--lr-decay-style",
+            "with --lr-warmup-iters above 0 and --min-lr 0",
+            "the schedule of Megatron is that of train.schedule = \"inverse_sqrt\" only then");
       return;
     }
-    if (least > lr) refuse("--min-lr", concat("at most ", lr), "it is above --lr");
-    add("--min-lr", "train.min_lr_factor", concat(least / lr));
-    if (total.count > 0) add(total.argument, "lr_schedule.total_steps", concat(total.count));
+    if (least > lr) lines_.refuse("--min-lr", concat("at most ", lr), "it is above --lr");
+    lines_.add("--min-lr", "train.min_lr_factor", concat(least / lr));
+    if (total.count > 0) lines_.add(total.argument, "lr_schedule.total_steps", concat(total.count));
     if (schedule == "wsd") write_wsd();
   }
   // Returns the number of steps of the warmup.
@@ -85,79 +86,66 @@ class Writer {
     if (warmup.argument.empty()) warmup.argument = "--lr-warmup-iters";
     if (const auto fraction = config_.number("--lr-warmup-fraction")) {
       if (warmup.count > 0)
-        refuse("--lr-warmup-fraction", "unset", concat("it contradicts ", warmup.argument));
+        lines_.refuse("--lr-warmup-fraction", "unset", concat("it contradicts ", warmup.argument));
       const double exact = *fraction * static_cast<double>(total.count);
       warmup = {std::llround(exact), "--lr-warmup-fraction"};
       if (std::abs(exact - static_cast<double>(warmup.count)) > 1e-9)
-        refuse("--lr-warmup-fraction",
-               "a fraction that gives a whole number of steps",
-               concat("a warmup of ",
-                      exact,
-                      " steps is not a whole number of steps; use "
-                      "--lr-warmup-iters"));
+        lines_.refuse("--lr-warmup-fraction",
+                      "a fraction that gives a whole number of steps",
+                      concat("a warmup of ",
+                             exact,
+                             " steps is not a whole number of steps; use "
+                             "--lr-warmup-iters"));
     }
-    add(warmup.argument, "train.warmup", concat(warmup.count));
+    lines_.add(warmup.argument, "train.warmup", concat(warmup.count));
     const double init = config_.number("--lr-warmup-init").value_or(0);
     if (warmup.count > 0) {
-      add(warmup.argument, "lr_schedule.first_step", "0");
-      add("--lr-warmup-init", "lr_schedule.start_factor", concat(init / lr));
+      lines_.add(warmup.argument, "lr_schedule.first_step", "0");
+      lines_.add("--lr-warmup-init", "lr_schedule.start_factor", concat(init / lr));
     }
     if (total.count > 0 && warmup.count >= total.count)
-      refuse(warmup.argument,
-             concat("less than ", total.count),
-             "the warmup must end before the schedule does");
+      lines_.refuse(warmup.argument,
+                    concat("less than ", total.count),
+                    "the warmup must end before the schedule does");
     return warmup.count;
   }
   void write_wsd() {
     const Steps decay = steps("--lr-wsd-decay-iters", "--lr-wsd-decay-samples");
     if (decay.count == 0) {
-      refuse("--lr-decay-style", "", "WSD needs --lr-wsd-decay-iters");
+      lines_.refuse("--lr-decay-style", "", "WSD needs --lr-wsd-decay-iters");
       return;
     }
-    add(decay.argument, "lr_schedule.decay_steps", concat(decay.count));
+    lines_.add(decay.argument, "lr_schedule.decay_steps", concat(decay.count));
     const std::string shape = config_.word("--lr-wsd-decay-style").value_or("");
     if (const std::string_view here = find(kDecays, shape); !here.empty())
-      add("--lr-wsd-decay-style", "lr_schedule.decay_shape", concat("\"", here, "\""));
+      lines_.add("--lr-wsd-decay-style", "lr_schedule.decay_shape", concat("\"", here, "\""));
   }
   // Reads a number of steps, which may be given as a number of samples.
   Steps steps(const char* iterations, const char* samples) {
     const auto by_iterations = config_.integer(iterations);
     const auto by_samples = config_.integer(samples);
     if (config_.is_given(iterations) && config_.is_given(samples))
-      refuse(samples, "unset", concat("it contradicts ", iterations, "; remove one of them"));
+      lines_.refuse(
+          samples, "unset", concat("it contradicts ", iterations, "; remove one of them"));
     if (by_iterations.value_or(0) > 0) return {*by_iterations, iterations};
     if (by_samples.value_or(0) <= 0) return {};
     if (batch_ == 0) {
-      refuse(samples, concat(iterations, " instead"), "it needs --global-batch-size");
+      lines_.refuse(samples, concat(iterations, " instead"), "it needs --global-batch-size");
       return {};
     }
     if (*by_samples % batch_ != 0)
-      refuse(samples, concat("a multiple of ", batch_), "a step trains on one global batch");
+      lines_.refuse(samples, concat("a multiple of ", batch_), "a step trains on one global batch");
     return {*by_samples / batch_, samples};
   }
-  void add(std::string_view argument, std::string_view key, std::string value) {
-    lines_.push_back({std::string(argument), std::string(key), std::move(value)});
-  }
-  void refuse(std::string_view argument, std::string_view allowed, std::string_view hint) {
-    messages_.push_back({config_.label(argument),
-                         config_.shown(argument),
-                         std::string(allowed),
-                         std::string(hint)});
-  }
-
   const Config& config_;
   const int64_t batch_;
-  std::vector<RunLine>& lines_;
-  PlanMessages& messages_;
+  compat::RunLines& lines_;
 };
 
 }  // namespace
 
-void add_schedule_lines(const Config& config,
-                        int64_t batch,
-                        std::vector<RunLine>& lines,
-                        PlanMessages& messages) {
-  Writer(config, batch, lines, messages).write();
+void add_schedule_lines(const Config& config, int64_t batch, compat::RunLines& lines) {
+  Writer(config, batch, lines).write();
 }
 
 }  // namespace yoke::megatron_compat

@@ -6,9 +6,6 @@
 namespace yoke::megatron_compat {
 
 // Appends the lines. batch: the global batch, by which numbers of samples are divided; 0 = unknown.
-void add_schedule_lines(const Config& config,
-                        int64_t batch,
-                        std::vector<RunLine>& lines,
-                        PlanMessages& messages);
+void add_schedule_lines(const Config& config, int64_t batch, compat::RunLines& lines);
 
 }  // namespace yoke::megatron_compat

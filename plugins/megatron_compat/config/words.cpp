@@ -10,8 +10,11 @@
 namespace yoke::megatron_compat {
 namespace {
 
+// Prints the command that a script would run.
 constexpr const char* kCapture =
-    "bash -c 'torchrun() { printf \"%q \" torchrun \"$@\"; echo; }; export -f torchrun; bash ";
+    "bash -c 'show() { printf \"%q \" \"$@\"; echo; }; torchrun() { show torchrun \"$@\"; }; "
+    "python() { show python \"$@\"; }; python3() { show python3 \"$@\"; }; "
+    "export -f show torchrun python python3; bash ";
 
 // Returns whether a line of the text begins with this key.
 bool has_key(std::string_view text, std::string_view key) {
@@ -43,7 +46,7 @@ CommandLine of_script(const std::string& path, std::string_view text, PlanMessag
         path,
         p.line,
         concat("a script that ", p.what),
-        concat("write its arguments to a file and use that: ", kCapture, path, "' > args.txt")));
+        concat("write its arguments to a file and use that: ", kCapture, path, "' > script.args")));
   }
   return cut_at_script(std::move(words));
 }

@@ -4,41 +4,20 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
 
+#include "tests/support/setting_table.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::megatron_compat::testing {
 namespace {
 
-std::string read(const std::string& path) {
-  std::ifstream file(std::string(std::getenv("YOKE_SOURCE")) + "/" + path);
-  EXPECT_TRUE(file) << path;
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-const char* name_of(Handling handling) {
-  switch (handling) {
-    case Handling::kHonoured:
-      return "honoured";
-    case Handling::kRun:
-    case Handling::kNote:
-      return "run";
-    case Handling::kNoEffect:
-      return "no_effect";
-    case Handling::kInert:
-      return "inert";
-    case Handling::kRefused:
-      break;
-  }
-  return "refused";
-}
+using yoke::testing::name_of;
+using yoke::testing::read_source;
+using yoke::testing::setting_groups;
+using yoke::testing::setting_rows;
 
 // Arguments of model parallelism and of FSDP, which this backend does not run, and of data and
 // rates that a run file cannot express. The list has the class that they would have.
@@ -70,7 +49,7 @@ const std::map<std::string, Handling> kElsewhere = {
 };
 
 TEST(Arguments, AreThoseOfMegatronWithTheirClasses) {
-  std::istringstream lines(read("tests/unit/megatron_compat/arguments.tsv"));
+  std::istringstream lines(read_source("tests/unit/megatron_compat/arguments.tsv"));
   std::set<std::string> listed;
   for (std::string line; std::getline(lines, line);) {
     const size_t tab = line.find('\t');
@@ -110,49 +89,13 @@ TEST(Values, AreComparedAsNumbersIfTheyAreNumbers) {
 
 // ---- The document ----
 
-// Returns a table cell: code that has no Markdown in it.
-std::string code(std::string_view text) {
-  return text.empty() ? "" : concat("`", text, "`");
-}
-
-std::string choices(std::string_view accepted) {
-  std::string text;
-  for (size_t begin = 0; begin < accepted.size();) {
-    const size_t end = std::min(accepted.find('|', begin), accepted.size());
-    text += concat(text.empty() ? "" : ", ", code(accepted.substr(begin, end - begin)));
-    begin = end + 1;
-  }
-  return text;
-}
-
-std::string rows(std::span<const Argument> table) {
-  std::string text = "| argument | accepted | here |\n|---|---|---|\n";
-  for (const Argument& a : table) {
-    const std::string accepted =
-        a.accepted.empty() && a.handling != Handling::kRefused ? "any" : choices(a.accepted);
-    text += concat("| `", a.name, "` | ", accepted.empty() ? "-" : accepted, " | ", a.why, " |\n");
-  }
-  return text;
-}
-
-std::string groups(std::span<const Group> table) {
-  std::string text = "| why | arguments |\n|---|---|\n";
-  for (const Group& group : table) {
-    text += concat("| ", group.why, " | ");
-    for (size_t i = 0; i < group.names.size(); ++i)
-      text += concat(i > 0 ? ", " : "", "`", group.names[i], "`");
-    text += " |\n";
-  }
-  return text;
-}
-
 TEST(Arguments, AreAllInTheDocument) {
-  const std::string document = read("plugins/megatron_compat/ARGUMENTS.md");
-  const std::string expected[] = {rows(honoured_arguments()),
-                                  rows(run_arguments()),
-                                  rows(refused_arguments()),
-                                  groups(no_effect_groups()),
-                                  groups(inert_groups())};
+  const std::string document = read_source("plugins/megatron_compat/ARGUMENTS.md");
+  const std::string expected[] = {setting_rows("argument", honoured_arguments()),
+                                  setting_rows("argument", run_arguments()),
+                                  setting_rows("argument", refused_arguments()),
+                                  setting_groups("arguments", no_effect_groups()),
+                                  setting_groups("arguments", inert_groups())};
   for (const std::string& part : expected)
     EXPECT_NE(document.find(part), std::string::npos) << "the document must contain:\n" << part;
   for (const Alias& alias : aliases())

@@ -8,11 +8,16 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/unit/megatron_compat/llama_summary.hpp"
+#include "tests/support/llama_summary.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::megatron_compat::testing {
 namespace {
+
+using compat::Piece;
+using compat::Slot;
+using yoke::testing::Dims;
+using yoke::testing::LlamaSummary;
 
 struct Case {
   std::string name;
@@ -64,7 +69,7 @@ int shards_of(const Case& c) {
 }
 
 Layout layout_of(const Case& c, const YokeModelSummary& model) {
-  return Layout(model, bucket_rules(model, c.settings, shards_of(c), c.ranks));
+  return Layout::of(model, bucket_rules(model, c.settings, shards_of(c), c.ranks));
 }
 
 TEST(Layouts, AreThoseOfMegatron) {
@@ -101,7 +106,7 @@ TEST(Shards, CoverEveryParameterOnce) {
         const Bucket shard = layout.shard(static_cast<int64_t>(b), rank);
         EXPECT_EQ(shard.begin, end) << c.name;
         end = shard.begin + shard.size;
-        for (const Piece& p : layout.pieces(shard.begin, shard.size)) {
+        for (const Piece& p : layout.pieces({shard.begin, shard.size})) {
           EXPECT_EQ(p.begin, next[p.param]) << c.name;
           EXPECT_EQ(p.offset, layout.offset(p.param) + p.begin) << c.name;
           EXPECT_EQ(layout.bucket_of(p.param), static_cast<int64_t>(b)) << c.name;
@@ -126,6 +131,14 @@ TEST(BucketSize, IsMegatronsDefaultOrThatOfTheNumberOfBuckets) {
   EXPECT_EQ(bucket_rules(model.get(), settings, 1, 64).bucket_size, 64'000'000);
   settings.num_buckets = 4;
   EXPECT_EQ(bucket_rules(model.get(), settings, 1, 2).bucket_size, 254'272 / 4);
+}
+
+// In the order of the buffer the first parameters are the output layer and the last norm.
+TEST(Buckets, EndWithTheParameterThatFillsThemExactly) {
+  const LlamaSummary model(Dims{});
+  const int64_t output = Dims{}.vocab * Dims{}.dim, norm = Dims{}.dim;
+  EXPECT_EQ(Layout::of(model.get(), {.bucket_size = output}).buckets()[0].size, output);
+  EXPECT_EQ(Layout::of(model.get(), {.bucket_size = output + 1}).buckets()[0].size, output + norm);
 }
 
 TEST(Slots, OfUnknownModelsAreTheirParametersInOrder) {

@@ -217,6 +217,7 @@ TEST(Run, ThatDiffersFromTheFileIsRefusedWithBothValues) {
       {"--lr 1e-3", "--lr 1e-3 --adam-eps 1e-5", "train.eps = 1e-05, but the run has 1e-08"},
       {"--micro-batch-size 2", "--micro-batch-size 3", "it is no multiple of --micro-batch-size 3"},
       {"--micro-batch-size 2", "", "Megatron requires it"},
+      {"--micro-batch-size 2", "--micro-batch-size 9223372036854775807", "allowed: 1 to 1000000"},
       {"--lr 1e-3", "", "Megatron requires it"},
   };
   for (const auto& c : cases) {
@@ -252,7 +253,8 @@ TEST(Run, HasADegreeForEachInstance) {
   EXPECT_EQ(request.degree(YOKE_DP_SHARD), 2);
   PlanRequest sharded;
   sharded.plan.plan.degree[YOKE_DP_SHARD] = 2;
-  EXPECT_THAT(sharded.ask(), Contains(HasSubstr("dp_shards = 2; allowed: 1; without")));
+  EXPECT_THAT(sharded.ask(),
+              Contains(HasSubstr("dp_shards = 2; allowed: 1; the run has 2 rank(s), and without")));
 }
 
 TEST(Run, AndOptionsOfTheRunFileMayRepeatTheFileButNotChangeIt) {

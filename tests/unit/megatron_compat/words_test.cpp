@@ -112,7 +112,7 @@ TEST(Scripts, ThatNeedAShellAreRefusedWithTheReason) {
   for (const Refusal& r : refusals) {
     const PlanMessage message = problem(r.script);
     EXPECT_THAT(message.given, HasSubstr(r.given)) << r.script;
-    EXPECT_THAT(message.hint, HasSubstr("bash file' > args.txt"));
+    EXPECT_THAT(message.hint, HasSubstr("bash file' > script.args"));
   }
 }
 

@@ -1,33 +1,43 @@
-#include "plugins/megatron_compat/parameters.hpp"
+#include "sdk/compat/parameters.hpp"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
-namespace yoke::megatron_compat {
+namespace yoke::compat {
 namespace {
 
 constexpr int64_t kInitElements = 1 << 20;  // elements that are initialised at a time
 
 }  // namespace
 
+at::TensorOptions param_options(const YokePlan& plan, const YokeHost& host) {
+  const bool on_device = host.device.type == YOKE_DEVICE_CUDA;
+  return at::TensorOptions()
+      .dtype(scalar_type(plan.param_dtype))
+      .device(on_device ? at::Device(at::kCUDA, static_cast<int8_t>(host.device.id))
+                        : at::Device(at::kCPU));
+}
+
 Parameters::Parameters(const YokeModel& model,
-                       const Layout& layout,
+                       const FlatLayout& layout,
                        at::TensorOptions options,
-                       int rank)
+                       std::vector<Range> owned)
     : model_(model),
       layout_(layout),
-      rank_(rank),
+      owned_(std::move(owned)),
       buffer_(at::zeros({layout.size()}, options)),  // padding stays zero
       frozen_(model.summary->num_params) {
-  for (size_t b = 0; b < layout.buckets().size(); ++b) {
-    const at::Tensor own = shard(static_cast<int64_t>(b));
-    masters_.push_back(has_copies() ? at::zeros(own.sizes(), options.dtype(at::kFloat)) : own);
+  for (const Range& range : owned_) {
+    const at::Tensor values = part(range);
+    masters_.push_back(has_copies() ? at::zeros(values.sizes(), options.dtype(at::kFloat))
+                                    : values);
     if (!has_copies()) continue;
-    const Bucket where = layout.shard(static_cast<int64_t>(b), rank);
-    for (const Piece& piece : layout.pieces(where.begin, where.size))
-      fill(
-          masters_[b].narrow(0, piece.offset - where.begin, piece.count), piece.param, piece.begin);
+    for (const Piece& piece : layout.pieces(range))
+      fill(masters_.back().narrow(0, piece.offset - range.begin, piece.count),
+           piece.param,
+           piece.begin);
   }
   try {
     for (int64_t p = 0; p < static_cast<int64_t>(model.summary->num_params); ++p) {
@@ -69,19 +79,9 @@ void Parameters::fill(at::Tensor values, int64_t param, int64_t begin) const {
   }
 }
 
-at::Tensor Parameters::bucket(int64_t b) const {
-  const Bucket& where = layout_.buckets()[b];
-  return buffer_.narrow(0, where.begin, where.size);
-}
-
-at::Tensor Parameters::shard(int64_t b) const {
-  const Bucket where = layout_.shard(b, rank_);
-  return buffer_.narrow(0, where.begin, where.size);
-}
-
 void Parameters::publish() const {
   if (!has_copies()) return;
-  for (size_t b = 0; b < masters_.size(); ++b) shard(static_cast<int64_t>(b)).copy_(masters_[b]);
+  for (size_t i = 0; i < masters_.size(); ++i) part(owned_[i]).copy_(masters_[i]);
 }
 
 int64_t Parameters::bytes() const {
@@ -91,4 +91,4 @@ int64_t Parameters::bytes() const {
   return bytes;
 }
 
-}  // namespace yoke::megatron_compat
+}  // namespace yoke::compat

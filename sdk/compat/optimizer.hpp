@@ -1,4 +1,4 @@
-// AdamW and SGD on the shards of one rank, with the formulas that the contract gives at
+// AdamW and SGD on the parameters that one rank owns, with the formulas that the contract gives at
 // YokeOptimizer.
 #pragma once
 
@@ -7,33 +7,36 @@
 #include <string>
 #include <vector>
 
-#include "plugins/megatron_compat/gradients.hpp"
-#include "plugins/megatron_compat/parameters.hpp"
+#include "sdk/compat/parameters.hpp"
 
-namespace yoke::megatron_compat {
+namespace yoke::compat {
+
+// Adds the sum of the squares of a flat tensor to `sum`, an fp64 scalar on its device.
+void add_squares(const at::Tensor& values, const at::Tensor& sum);
 
 // Owns the moments and the number of the last update. One thread at a time; nothing here
 // communicates.
 class Optimizer {
  public:
-  // rank: number of this rank among the shards. Everything else must outlive the optimizer.
+  // gradients: the buffer of all gradients, with the layout of the parameters. Everything must
+  // outlive the optimizer.
   Optimizer(const YokeOptimizer& config,
             const YokeModelSummary& model,
-            const Layout& layout,
+            const FlatLayout& layout,
             const Parameters& parameters,
-            const Gradients& gradients,
-            int rank);
+            const at::Tensor& gradients);
 
-  // Returns the sum of the squares of this rank's gradients, an fp64 scalar on their device.
+  // Returns the sum of the squares of the gradients that this rank owns, an fp64 scalar on their
+  // device.
   at::Tensor squared_norm() const;
   // Makes update number `step`, the first is 1, from the gradients times scale. Their values are
   // unspecified afterwards.
   void update(int64_t step, double lr, double scale);
 
-  // kinds() returns the names of the moments in checkpoints, moment() one of them for the shard of
-  // a bucket: a flat tensor of the dtype of the master copies.
+  // kinds() returns the names of the moments in checkpoints, moment() one of them for a range of
+  // Parameters::owned(): a flat tensor of the dtype of the master copies.
   const std::vector<std::string>& kinds() const { return kinds_; }
-  const at::Tensor& moment(size_t kind, int64_t bucket) const { return moments_[kind][bucket]; }
+  const at::Tensor& moment(size_t kind, size_t i) const { return moments_[kind][i]; }
   int64_t last_step() const { return last_step_; }  // 0 = none
   void restore(int64_t last_step) { last_step_ = last_step; }
   int64_t bytes() const;
@@ -45,18 +48,17 @@ class Optimizer {
     std::vector<at::Tensor> values, grads;
     std::vector<std::vector<at::Tensor>> moments;  // moments of each kind
   };
-  void add(const YokeModelSummary& model, const Layout& layout, int64_t bucket);
+  void add(const YokeModelSummary& model, const FlatLayout& layout, size_t i);
   void adamw(const Group& group, const std::vector<at::Tensor>& grads, double lr) const;
   void sgd(const Group& group, const std::vector<at::Tensor>& grads, double lr) const;
 
   const YokeOptimizer& config_;
   const Parameters& parameters_;
-  const Gradients& gradients_;
-  const int rank_;
+  const at::Tensor gradients_;
   std::vector<std::string> kinds_;
-  std::vector<std::vector<at::Tensor>> moments_;  // moments_[kind][bucket]
+  std::vector<std::vector<at::Tensor>> moments_;  // moments_[kind][range of owned()]
   std::vector<Group> groups_;                     // parameters with and without weight decay
   int64_t last_step_ = 0;
 };
 
-}  // namespace yoke::megatron_compat
+}  // namespace yoke::compat

@@ -7,7 +7,7 @@
 
 #include "yoke/error.hpp"
 
-namespace yoke::megatron_compat::testing {
+namespace yoke::testing {
 
 struct Dims {
   int64_t dim = 64, layers = 2, heads = 8, kv_heads = 4, ffn_dim = 256, vocab = 1024;
@@ -97,4 +97,4 @@ class LlamaSummary {
   YokeModelSummary summary_{};
 };
 
-}  // namespace yoke::megatron_compat::testing
+}  // namespace yoke::testing

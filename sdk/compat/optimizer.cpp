@@ -1,11 +1,11 @@
-// A shard is contiguous, so an update needs few views: neighbours with the same weight decay are
-// one view, and padding between them belongs to it. Padding has zero values, gradients and moments,
-// which no update changes.
-#include "plugins/megatron_compat/optimizer.hpp"
+// A range that a rank owns is contiguous, so an update needs few views: neighbours with the same
+// weight decay are one view, and padding between them belongs to it. Padding has zero values,
+// gradients and moments, which no update changes.
+#include "sdk/compat/optimizer.hpp"
 
 #include <ATen/ATen.h>
 
-namespace yoke::megatron_compat {
+namespace yoke::compat {
 namespace {
 
 constexpr int64_t kRow = 512;  // elements whose squares are summed in fp32
@@ -20,13 +20,19 @@ at::Tensor sum_of_rows(const at::Tensor& rows) {
 
 }  // namespace
 
+void add_squares(const at::Tensor& values, const at::Tensor& sum) {
+  const int64_t body = values.numel() / kRow * kRow;
+  if (body > 0) sum.add_(sum_of_rows(values.narrow(0, 0, body).view({-1, kRow})));
+  if (body < values.numel())
+    sum.add_(sum_of_rows(values.narrow(0, body, values.numel() - body).view({1, -1})));
+}
+
 Optimizer::Optimizer(const YokeOptimizer& config,
                      const YokeModelSummary& model,
-                     const Layout& layout,
+                     const FlatLayout& layout,
                      const Parameters& parameters,
-                     const Gradients& gradients,
-                     int rank)
-    : config_(config), parameters_(parameters), gradients_(gradients), rank_(rank) {
+                     const at::Tensor& gradients)
+    : config_(config), parameters_(parameters), gradients_(gradients) {
   if (config.kind == YOKE_ADAMW) {
     kinds_ = {"exp_avg", "exp_avg_sq"};
   } else if (config.momentum != 0) {
@@ -35,38 +41,33 @@ Optimizer::Optimizer(const YokeOptimizer& config,
   moments_.resize(kinds_.size());
   for (const double decay : {config.weight_decay, 0.0})
     groups_.push_back({decay, {}, {}, std::vector<std::vector<at::Tensor>>(kinds_.size())});
-  for (int64_t b = 0; b < static_cast<int64_t>(layout.buckets().size()); ++b) {
-    for (auto& of_kind : moments_) of_kind.push_back(at::zeros_like(parameters.master(b)));
-    add(model, layout, b);
+  for (size_t i = 0; i < parameters.owned().size(); ++i) {
+    for (auto& of_kind : moments_) of_kind.push_back(at::zeros_like(parameters.master(i)));
+    add(model, layout, i);
   }
 }
 
-void Optimizer::add(const YokeModelSummary& model, const Layout& layout, int64_t bucket) {
-  const Bucket shard = layout.shard(bucket, rank_);
-  const std::vector<Piece> pieces = layout.pieces(shard.begin, shard.size);
-  const auto decays = [&](size_t i) { return model.params[pieces[i].param]->decay != 0; };
+void Optimizer::add(const YokeModelSummary& model, const FlatLayout& layout, size_t i) {
+  const Range& range = parameters_.owned()[i];
+  const std::vector<Piece> pieces = layout.pieces(range);
+  const auto decays = [&](size_t p) { return model.params[pieces[p].param]->decay != 0; };
   for (size_t first = 0, last; first < pieces.size(); first = last + 1) {
     for (last = first; last + 1 < pieces.size() && decays(last + 1) == decays(first);) ++last;
-    const int64_t begin = pieces[first].offset - shard.begin;
-    const int64_t count = pieces[last].offset + pieces[last].count - pieces[first].offset;
+    const int64_t offset = pieces[first].offset;
+    const int64_t count = pieces[last].offset + pieces[last].count - offset;
     Group& group = groups_[decays(first) ? 0 : 1];
-    group.values.push_back(parameters_.master(bucket).narrow(0, begin, count));
-    group.grads.push_back(gradients_.shard(bucket).narrow(0, begin, count));
+    group.values.push_back(parameters_.master(i).narrow(0, offset - range.begin, count));
+    group.grads.push_back(gradients_.narrow(0, offset, count));
     for (size_t k = 0; k < kinds_.size(); ++k)
-      group.moments[k].push_back(moments_[k][bucket].narrow(0, begin, count));
+      group.moments[k].push_back(moments_[k][i].narrow(0, offset - range.begin, count));
   }
 }
 
 at::Tensor Optimizer::squared_norm() const {
-  // A shard that holds nothing but padding has no views.
+  // A range that holds nothing but padding has no views.
   const at::Tensor sum = at::zeros({}, gradients_.options().dtype(at::kDouble));
   for (const Group& group : groups_) {
-    for (const at::Tensor& grad : group.grads) {
-      const int64_t body = grad.numel() / kRow * kRow;
-      if (body > 0) sum.add_(sum_of_rows(grad.narrow(0, 0, body).view({-1, kRow})));
-      if (body < grad.numel())
-        sum.add_(sum_of_rows(grad.narrow(0, body, grad.numel() - body).view({1, -1})));
-    }
+    for (const at::Tensor& grad : group.grads) add_squares(grad, sum);
   }
   return sum;
 }
@@ -126,4 +127,4 @@ int64_t Optimizer::bytes() const {
   return bytes;
 }
 
-}  // namespace yoke::megatron_compat
+}  // namespace yoke::compat

@@ -1,0 +1,31 @@
+// What the blocks of a model keep from forward to backward. No LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sdk/compat/recompute.hpp"
+#include "yoke/backend.hpp"
+
+namespace yoke::compat {
+
+// Consecutive blocks that keep nothing but their input, and run forward again before their
+// backward.
+struct RecomputedUnit {
+  uint64_t first, last;
+};
+
+// Returns the units of a model in ascending order. All blocks but the first and the last belong to
+// layers; the halves of a layer count as one. kUniform: units of `layers` layers. kBlock: the first
+// `layers` layers, each a unit.
+std::vector<RecomputedUnit> recomputed_units(const YokeModelSummary& model,
+                                             Recompute recompute,
+                                             int64_t layers);
+
+// Returns the bytes that blocks keep for the backward of a micro-batch of `sequences` at the peak
+// of a step, without what `units` compute again; -1 if the model does not report it.
+int64_t activation_bytes(const YokeModelSummary& model,
+                         const std::vector<RecomputedUnit>& units,
+                         int64_t sequences);
+
+}  // namespace yoke::compat

@@ -1,0 +1,60 @@
+// Forward and backward of one micro-batch, block by block, with recomputation of activations.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "sdk/compat/activations.hpp"
+#include "yoke/backend.hpp"
+
+namespace yoke::compat {
+
+// What a backend does between blocks. Both may be collective, because all ranks run the same blocks
+// in the same order.
+struct PassHooks {
+  std::function<void(uint64_t block)> before_block;
+  std::function<void(int64_t param, const YokeTensor& gradient)> on_gradient;
+};
+
+// One thread at a time.
+class BlockPass {
+ public:
+  // Everything must outlive the pass.
+  BlockPass(const YokeModel& model,
+            const YokeHost& host,
+            std::vector<RecomputedUnit> units,
+            PassHooks hooks);
+
+  struct Result {
+    double loss = 0, targets = 0;  // sum over the targets of the micro-batch, and their number
+  };
+  // Run a micro-batch. loss_grad: what the gradient of the sum of losses is multiplied by. Throw
+  // Error(CANCELLED) if the host stops the run, or the error of a block; nothing is kept then.
+  Result train(const YokeMicroBatch& micro, double loss_grad);
+  Result evaluate(const YokeMicroBatch& micro);
+
+ private:
+  // What a block keeps between its forward and its backward.
+  struct BlockState {
+    void* saved = nullptr;  // handle of the model; consumed by block_backward or drop_saved
+    ManagedTensor carry;    // output of the block
+  };
+  template <class F>
+  Result run(F&& body);
+  Result forward(const YokeMicroBatch& micro, bool training);
+  YokeForwardResult forward_block(const YokeMicroBatch& micro, uint64_t block, bool save);
+  void backward(const YokeMicroBatch& micro, double loss_grad);
+  void recompute(const YokeMicroBatch& micro, const RecomputedUnit& unit);
+  const RecomputedUnit* unit_of(uint64_t block) const;
+  void check_cancel() const;
+
+  const YokeModel& model_;
+  const YokeHost& host_;
+  const std::vector<RecomputedUnit> units_;
+  PassHooks hooks_;
+  std::vector<BlockState> blocks_;
+};
+
+}  // namespace yoke::compat
