@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate, DeepSpeed or Megatron Core, on the CPU
-over Gloo.
+"""A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate, DeepSpeed, Megatron Core or nanotron, on
+the CPU over Gloo.
 
-    train.py --strategy single|ddp|fsdp|tp|pp|accelerate|zero1|zero2|zero3|megatron [--ranks N] --data TEXT --out metrics.jsonl [...]
+    train.py --strategy single|ddp|fsdp|tp|pp|accelerate|zero1|zero2|zero3|megatron|nanotron [--ranks N] --data TEXT --out metrics.jsonl [...]
     yoke compare run.toml --external "ddp=python bench/peers/train.py --compare --strategy ddp"
     yoke compare run.toml --external "ddp=torchrun --nproc-per-node 2 bench/peers/train.py --compare --strategy ddp"
 
@@ -29,16 +29,21 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", required=True,
                         choices=("single", "ddp", "fsdp", "tp", "pp", "accelerate", "zero1", "zero2", "zero3",
-                                 "megatron"))
+                                 "megatron", "nanotron"))
     parser.add_argument("--schedule", default="1f1b", help="for pp: a name of ptd.pp_schedule; one sequence a "
-                        "micro-batch. For megatron: ddp, ddp_overlap, distopt or distopt_overlap")
+                        "micro-batch. For megatron: ddp, ddp_overlap, distopt or distopt_overlap. For nanotron: "
+                        "zero0 or zero1")
+    both = parser.add_argument_group("only for megatron and nanotron")
+    both.add_argument("--accumulate", type=int, default=1, help="micro-batches of a rank")
+    both.add_argument("--pad-token", type=int, help="targets with this id do not count")
+    nanotron = parser.add_argument_group("only for nanotron")
+    nanotron.add_argument("--bucket-mb", type=int, default=25, help="MiB of a bucket")
+    nanotron.add_argument("--fp32-sums", action="store_true", help="accumulate_grad_in_fp32; needs --dtype bf16")
     megatron = parser.add_argument_group("only for megatron")
     megatron.add_argument("--bucket-size", type=int, help="elements of a bucket")
-    megatron.add_argument("--accumulate", type=int, default=1, help="micro-batches of a rank")
     megatron.add_argument("--instances", type=int, default=1, help="of the distributed optimizer")
     megatron.add_argument("--average", action="store_true", help="divide by the ranks in the collective")
     megatron.add_argument("--per-token", action="store_true", help="calculate_per_token_loss")
-    megatron.add_argument("--pad-token", type=int, help="targets with this id do not count")
     megatron.add_argument("--recompute", choices=("uniform", "block"), help="full recomputation, 4 layers")
     parser.add_argument("--model", choices=("tiny", "small400", "llama-14m"), default="tiny")
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single")
@@ -49,7 +54,8 @@ def parse_arguments():
     parser.add_argument("--global-batch", type=int, default=8)
     parser.add_argument("--holdout", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dtype", choices=("fp32", "fp64"), default="fp32", help="fp64 shows whether it is rounding")
+    parser.add_argument("--dtype", choices=("fp32", "fp64", "bf16"), default="fp32",
+                        help="fp64 shows whether it is rounding; bf16 only for nanotron")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--optimizer", choices=("adamw", "adam", "adamw-uncorrected", "adam-uncorrected", "lion"),
                         default="adamw", help="only for single, ddp, fsdp and tp")
@@ -259,6 +265,10 @@ def run_rank(options):
     part = (0, 1) if options.strategy in ("tp", "pp") else (rank, ranks)  # data rank, number of data ranks
     windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, *part)
     dtype = torch.float64 if options.dtype == "fp64" else torch.float32
+    if options.strategy == "nanotron":
+        import nanotron_peer
+
+        nanotron_peer.compute_on_cpu(dtype)
     if options.strategy == "megatron":
         from megatron_peer import compute_on_cpu, train_megatron
 
@@ -273,6 +283,8 @@ def run_rank(options):
                                  lambda parameters: torch.optim.AdamW(parameters, lr=options.lr, fused=True, **ADAMW))
     elif options.strategy == "megatron":
         records = train_megatron(model, windows, options, set_rate)
+    elif options.strategy == "nanotron":
+        records = nanotron_peer.train_nanotron(model, windows, options)
     elif options.strategy == "accelerate":
         records = train_accelerate(model, windows, options)
     else:

@@ -1,0 +1,171 @@
+#include "plugins/nanotron_compat/config/run_lines.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <regex>
+#include <string>
+
+#include "plugins/nanotron_compat/config/schedule_lines.hpp"
+#include "plugins/nanotron_compat/layout.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke::nanotron_compat {
+namespace {
+
+using compat::quoted;
+
+constexpr int64_t kMostLayers = 10'000;  // number of layers whose parameters are matched by name
+constexpr size_t kLongestPattern = 100;
+constexpr const char* kExcluded = "optimizer.weight_decay_exclude_named_params";
+
+class Writer {
+ public:
+  Writer(const Config& config, PlanMessages& messages)
+      : config_(config), lines_(config, messages) {}
+
+  std::vector<compat::RunLine> write() {
+    write_model();
+    write_batch();
+    write_optimizer();
+    write_precision();
+    add_schedule_lines(config_, lines_);
+    count("model.ddp_bucket_cap_mb");
+    lines_.integer("checkpoints.checkpoint_interval", "checkpoint.every");
+    if (config_.is_given("general.seed")) lines_.integer("general.seed", "seed");
+    if (config_.is_given("logging.iteration_step_info_interval"))
+      lines_.integer("logging.iteration_step_info_interval", "metrics.every");
+    return lines_.lines();
+  }
+
+ private:
+  static std::string model(const char* name) { return concat("model.model_config.", name); }
+
+  void write_model() {
+    lines_.integer(model("num_hidden_layers"), "model.layers");
+    lines_.integer(model("hidden_size"), "model.dim");
+    lines_.integer(model("num_attention_heads"), "model.heads");
+    const bool groups = config_.is_given(model("num_key_value_heads"));
+    lines_.integer(model(groups ? "num_key_value_heads" : "num_attention_heads"), "model.kv_heads");
+    lines_.integer(model("intermediate_size"), "model.ffn_dim");
+    write_vocabulary();
+    lines_.add(model("tie_word_embeddings"),
+               "model.tied",
+               compat::boolean_text(config_.boolean(model("tie_word_embeddings")) == true));
+    lines_.number(model("rope_theta"), "model.rope_theta");
+    lines_.number(model("rms_norm_eps"), "model.norm_eps");
+    lines_.integer("tokens.sequence_length", "data.seq_len");
+  }
+  // The softmax of nanotron runs over the padding of the vocabulary.
+  void write_vocabulary() {
+    const auto size = count(model("vocab_size"));
+    const auto divisor = count("model.make_vocab_size_divisible_by");
+    const auto degree = count("parallelism.tp");
+    if (!size || !divisor || !degree) return;  // already reported
+    const int64_t unit = *divisor * *degree;
+    lines_.add(model("vocab_size"), "model.vocab", concat((*size + unit - 1) / unit * unit));
+  }
+  void write_batch() {
+    lines_.integer("tokens.micro_batch_size", "train.micro_batch");
+    int64_t batch = 1;
+    for (const char* name :
+         {"tokens.micro_batch_size", "tokens.batch_accumulation_per_replica", "parallelism.dp"}) {
+      const auto factor = count(name);
+      if (!factor) return;  // already reported
+      batch *= *factor;
+    }
+    lines_.add("tokens.batch_accumulation_per_replica", "train.global_batch", concat(batch));
+  }
+  void write_optimizer() {
+    const bool sgd = config_.word("optimizer.optimizer_factory.name") == "sgd";
+    lines_.add(
+        "optimizer.optimizer_factory.name", "train.optimizer", quoted(sgd ? "sgd" : "adamw"));
+    const auto beta1 = config_.number(config_.adam_key("adam_beta1"));
+    const auto beta2 = config_.number(config_.adam_key("adam_beta2"));
+    if (beta1 && beta2 && !sgd)
+      lines_.add(config_.adam_key("adam_beta2"), "train.betas", compat::pair_text(*beta1, *beta2));
+    if (!sgd) lines_.number(config_.adam_key("adam_eps"), "train.eps");
+    if (sgd) lines_.add("optimizer.optimizer_factory.name", "train.momentum", "0");
+    if (sgd && config_.number("optimizer.weight_decay") != 0.0)
+      lines_.refuse(
+          "optimizer.weight_decay", "0", "with sgd the decay of nanotron is not decoupled");
+    lines_.number("optimizer.weight_decay", "train.weight_decay");
+    write_decay();
+    lines_.number("optimizer.clip_grad", "train.clip");
+  }
+  // Returns a number of things, which is refused if it is not from 1 to a million: the products of
+  // three of them fit into 64 bits. std::nullopt: it was refused, or is missing.
+  std::optional<int64_t> count(const std::string& name) {
+    const auto value = config_.integer(name);
+    if (!value || (*value >= 1 && *value <= 1'000'000)) return value;
+    lines_.refuse(name, "1 to 1000000", "it is a number of things, of which there is at least one");
+    return std::nullopt;
+  }
+  // The regular expressions may leave out nothing, or all norms and nothing else.
+  void write_decay() {
+    const std::vector<std::regex> patterns = excluding();
+    const auto layers = count(model("num_hidden_layers"));
+    if (!patterns.empty() && layers > kMostLayers) {
+      lines_.refuse(model("num_hidden_layers"),
+                    concat("1 to ", kMostLayers),
+                    concat("with ", kExcluded, " the parameters of every layer are compared"));
+      return;
+    }
+    bool any_norm = false, all_norms = true, any_other = false;
+    for (const std::string& name : parameter_names(patterns.empty() ? std::nullopt : layers)) {
+      const bool excluded = std::any_of(patterns.begin(), patterns.end(), [&](const auto& pattern) {
+        return std::regex_search(name, pattern, std::regex_constants::match_continuous);
+      });
+      const bool is_norm = name.find("norm") != std::string::npos;
+      any_norm |= is_norm && excluded;
+      all_norms &= !is_norm || excluded;
+      any_other |= !is_norm && excluded;
+    }
+    if (any_other || any_norm != all_norms)
+      lines_.refuse(kExcluded, "unset, .*norm.*", "all parameters decay, or all but the norms");
+    lines_.add(any_norm ? kExcluded : "optimizer.weight_decay",
+               "train.decay",
+               quoted(any_norm ? "matrices" : "all"));
+  }
+  std::vector<std::regex> excluding() {
+    std::vector<std::regex> patterns;
+    for (const std::string& pattern : config_.excluded()) {
+      // std::regex takes exponential time for some patterns with groups.
+      if (pattern.size() > kLongestPattern || pattern.find('(') != pattern.npos) {
+        lines_.refuse(kExcluded,
+                      concat("up to ", kLongestPattern, " characters without groups"),
+                      concat("'", pattern.substr(0, kLongestPattern), "' is another pattern"));
+        continue;
+      }
+      try {
+        patterns.emplace_back(pattern);
+      } catch (const std::regex_error&) {
+        lines_.refuse(kExcluded, "regular expressions", concat("'", pattern, "' is none"));
+      }
+    }
+    return patterns;
+  }
+  void write_precision() {
+    const bool bf16 = config_.word("model.dtype") == "bfloat16";
+    const bool fp64 = config_.word("model.dtype") == "float64";
+    lines_.add("model.dtype", "precision.param", quoted(bf16 ? "bf16" : fp64 ? "fp64" : "fp32"));
+    const char* const fp32_sums = "optimizer.accumulate_grad_in_fp32";
+    const auto wide = config_.boolean(fp32_sums);
+    if (wide == true && !bf16) {
+      lines_.refuse(fp32_sums, "false", "it needs model.dtype bfloat16, as in nanotron");
+    } else if (wide && bf16) {
+      lines_.add(fp32_sums, "precision.reduce", quoted(*wide ? "fp32" : "bf16"));
+    }
+  }
+
+  const Config& config_;
+  compat::RunLines lines_;
+};
+
+}  // namespace
+
+std::vector<compat::RunLine> run_lines(const Config& config, PlanMessages& messages) {
+  if (!config.has_file()) return {};
+  return Writer(config, messages).write();
+}
+
+}  // namespace yoke::nanotron_compat

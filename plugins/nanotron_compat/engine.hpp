@@ -1,0 +1,57 @@
+// A model that is trained as nanotron trains it with data parallelism.
+#pragma once
+
+#include "plugins/nanotron_compat/gather.hpp"
+#include "plugins/nanotron_compat/gradients.hpp"
+#include "plugins/nanotron_compat/settings.hpp"
+#include "sdk/compat/batch_run.hpp"
+#include "sdk/compat/optimizer.hpp"
+#include "yoke/backend.hpp"
+
+namespace yoke::nanotron_compat {
+
+// The state that all models of one context share. It is created once, in `init`.
+struct Environment {
+  // Reads the settings again and creates the communicators. Collective over the world.
+  explicit Environment(const YokeInitArgs& args);
+
+  const YokePlan& plan;  // the completed plan
+  const YokeHost& host;
+  const Settings settings;
+  const Comms comms;
+};
+
+// One wrapped model on one rank. One thread at a time.
+class Engine final : public Wrapped {
+ public:
+  // Allocates and initialises parameters, gradients and moments. Both arguments must outlive the
+  // engine. Collective.
+  Engine(const YokeModel& model, const Environment& environment);
+
+  YokeWrapResult wrap_result() const override;
+  // Collective. Throws Error(CANCELLED) if the host cancelled the run, Error(INVALID_ARGUMENT) if
+  // micro-batches differ in their number of targets and the loss does not allow it, and any error
+  // of the model. In all these cases parameters and moments are unchanged.
+  YokeStepResult step(const YokeStepArgs& args) override;
+  // Passes the slices of this rank to args.visit. A load then gathers the parameters, which is
+  // collective.
+  void checkpoint(const YokeCheckpointArgs& args) override;
+
+ private:
+  compat::BatchTotals over_ranks(const compat::BatchTotals& own) const;
+  double norm() const;
+
+  const YokeModel& model_;
+  const Environment& environment_;
+  const YokeOptimizer& config_;
+  const Layout layout_;
+  const at::TensorOptions options_;  // options of the parameters
+  compat::Parameters parameters_;
+  Gradients gradients_;
+  compat::Optimizer optimizer_;
+  Gather gather_;
+  const std::vector<compat::RecomputedUnit> units_;
+  compat::BlockPass pass_;
+};
+
+}  // namespace yoke::nanotron_compat

@@ -1,0 +1,57 @@
+// Tests the parity of nanotron_compat, and the bytes that it moves in a step: one reduction of all
+// gradients, and with ZeRO one gather of all parameters.
+#include "tests/ranks/parity_layouts.hpp"
+
+namespace yoke::testing {
+namespace {
+
+// ZeRO stage 1.
+Args zero(Args args) {
+  args.insert(args.begin(), "nanotron_compat.zero_stage=1");
+  return args;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    NanotronCompat,
+    Parity,
+    ::testing::Values(
+        Layout{"single", "nanotron_compat", {}},
+        Layout{"single_zero_accumulation_4", "nanotron_compat", zero({"train.micro_batch=2"})},
+        Layout{"replicas_2", "nanotron_compat", {"--virtual", "2"}, kTied, {"dp_replicate", 1, 1}},
+        Layout{"replicas_2_processes_accumulation_2",
+               "nanotron_compat",
+               {"--nproc", "2", "train.micro_batch=2"},
+               kMatrices,
+               {"dp_replicate", 1, 1}},
+        Layout{"replicas_4_accumulation_2",
+               "nanotron_compat",
+               {"--virtual", "4", "train.micro_batch=1"},
+               kBase,
+               {"dp_replicate", 1, 1}},
+        Layout{"zero_2_processes",
+               "nanotron_compat",
+               zero({"--nproc", "2"}),
+               kBase,
+               {"dp_shard", 2, 2}},
+        // Slices of different sizes are padded, which adds to the bytes.
+        Layout{"zero_3_uneven_tied",
+               "nanotron_compat",
+               zero({"--virtual", "3"}),
+               kDeepTied,
+               {"dp_shard", 2, 2.1}},
+        Layout{"zero_4_accumulation_2",
+               "nanotron_compat",
+               zero({"--virtual", "4", "train.micro_batch=1"}),
+               kBase,
+               {"dp_shard", 2, 2}},
+        Layout{"zero_4_sgd", "nanotron_compat", zero({"--virtual", "4"}), kSgd, {"dp_shard", 2, 2}},
+        Layout{
+            "recomputed",
+            "nanotron_compat",
+            zero({"--virtual", "2", "model.blocks=half", "nanotron_compat.recompute_layer=true"}),
+            kBase,
+            {"dp_shard", 2, 2}}),
+    layout_name);
+
+}  // namespace
+}  // namespace yoke::testing
