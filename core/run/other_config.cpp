@@ -1,9 +1,12 @@
 #include "core/run/other_config.hpp"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -21,24 +24,88 @@ bool is_refused(const std::string& key, const PlanResult& report) {
   });
 }
 
+bool may_be_filled(const std::string& key) {
+  const std::string table = key.substr(0, key.find('.'));
+  return find_key(key) != nullptr && key != "train.micro_batch" &&
+         (table == "train" || table == "precision" || table == "lr_schedule" ||
+          table == "loss_scale");
+}
+
+// Returns whether the run already has the value that a key has in another config.
+bool has_value(const RunConfig& run, const Key& key, const std::optional<Value>& value) {
+  if (!value || !check_key(key, *value).empty()) return false;
+  RunConfig changed = run;
+  write_key(key, *value, changed);
+  return read_key(key, changed) == read_key(key, run);
+}
+
+// Returns whether a run never takes the key from another config, nor compares it.
+bool decides_alone(const std::string& key) {
+  const std::string table = key.substr(0, key.find('.'));
+  return key == "train.steps" || key == "seed" || table == "eval" || table == "checkpoint" ||
+         table == "metrics" || table == "profile";
+}
+
+std::string listed(const std::vector<OtherValue>& values) {
+  std::vector<std::string> lines;
+  for (const OtherValue& v : values)
+    lines.push_back(v.key + " = " + v.text + " (" + v.origin + ")");
+  return join(lines);
+}
+
 }  // namespace
+
+std::optional<OtherValue> value_of(const PlanRemark& note) {
+  const size_t equals = note.allowed.find(" = ");
+  if (equals == std::string::npos || note.allowed.starts_with('#')) return std::nullopt;
+  return OtherValue{note.allowed.substr(0, equals), note.allowed.substr(equals + 3), note.key};
+}
+
+std::vector<OtherValue> unset_keys(const PlanResult& report, const LoadedConfig& config) {
+  std::set<std::string> unset;
+  for (const Resolved& value : config.values)
+    if (value.origin == "default" && may_be_filled(value.key)) unset.insert(value.key);
+  std::vector<OtherValue> values;
+  for (const PlanRemark& note : report.notes) {
+    const std::optional<OtherValue> value = value_of(note);
+    if (value && unset.erase(value->key) != 0 &&
+        !has_value(config.run, *find_key(value->key), parse_toml_value(value->text)))
+      values.push_back(*value);
+  }
+  return values;
+}
+
+std::string filled_note(const std::vector<OtherValue>& values) {
+  return "keys that are unset here have values of another program's config: " + listed(values);
+}
+
+std::string unused_note(const PlanResult& report, const RunConfig& run) {
+  std::vector<OtherValue> values;
+  for (const PlanRemark& note : report.notes) {
+    const std::optional<OtherValue> value = value_of(note);
+    if (!value || !decides_alone(value->key)) continue;
+    const Key* key = find_key(value->key);
+    if (key != nullptr && !has_value(run, *key, parse_toml_value(value->text)))
+      values.push_back(*value);
+  }
+  if (values.empty()) return "";
+  return "the run does not use these values of another program's config; set the keys in the run "
+         "file: " +
+         listed(values);
+}
 
 std::vector<std::string> disagreements(const PlanResult& report, const RunConfig& run) {
   std::vector<std::string> faults;
   RunConfig actual = run;
   if (!actual.lr_schedule.total_steps) actual.lr_schedule.total_steps = run.train.steps;
   for (const PlanRemark& note : report.notes) {
-    const size_t equals = note.allowed.find(" = ");
-    if (equals == std::string::npos || is_refused(note.key, report)) continue;
-    const Key* key = find_key(std::string_view(note.allowed).substr(0, equals));
-    const auto value = parse_toml_value(note.allowed.substr(equals + 3));
+    const std::optional<OtherValue> line = value_of(note);
+    if (!line || is_refused(note.key, report)) continue;
+    const Key* key = find_key(line->key);
+    const auto value = parse_toml_value(line->text);
     if (key == nullptr || !is_in_no_plan(key->name) || !value) continue;
+    if (has_value(actual, *key, value)) continue;
     const auto own = read_key(*key, actual);
-    if (check_key(*key, *value).empty()) {
-      RunConfig expected = actual;
-      write_key(*key, *value, expected);
-      if (read_key(*key, expected) == own) continue;
-    }
     faults.push_back(concat(note.key,
                             " (",
                             note.given,
@@ -48,7 +115,8 @@ std::vector<std::string> disagreements(const PlanResult& report, const RunConfig
                             key->name,
                             " = ",
                             own ? to_text(*own) : "unset",
-                            "; write that line into the run file, or remove the key"));
+                            run.other_config == "check" ? "; write that line into the run file"
+                                                        : "; give it in one of them only"));
   }
   return faults;
 }

@@ -9,9 +9,11 @@
 #include <string>
 
 #include "plugins/accelerate_compat/config/options.hpp"
+#include "plugins/accelerate_compat/deepspeed.hpp"
 #include "plugins/accelerate_compat/fp16.hpp"
 #include "plugins/accelerate_compat/fp8.hpp"
 #include "plugins/accelerate_compat/inner.hpp"
+#include "sdk/compat/named_keys.hpp"
 #include "yoke/optimizer.h"
 #include "yoke/optimizer_name.hpp"
 #include "yoke/plan.h"
@@ -199,12 +201,18 @@ void plan_with_inner(const YokePlanArgs& args,
   report.add(messages);
 }
 
-}  // namespace
-
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
+// Makes the plan and returns the keys of the file.
+std::vector<AccelerateConfig::Given> plan_config(const YokePlanArgs& args,
+                                                 YokePlan& plan,
+                                                 PlanReport& report) {
   if (plan.param_dtype == 0) plan.param_dtype = YOKE_F32;
   AccelerateConfig config(Options(args.options, args.num_options));
+  if (wants_deepspeed(config)) {
+    plan_deepspeed(config, plan, report);
+    return config.given();
+  }
   PlanMessages messages = config.messages();
+  note_unused_deepspeed(config, messages);
   Strategy strategy = choose_strategy(config, plan, messages);
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (plan.degree[axis] == 0) plan.degree[axis] = strategy.degree[axis];
@@ -234,6 +242,27 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   // report them again.
   if (sharded && yoke_degree_product(plan.degree) == plan.world_size)
     plan_with_inner(args, chosen, plan, report);
+  return chosen.config.given();
+}
+
+// Returns why a key of the file needs no line of a run file.
+std::string explanation(const AccelerateConfig::Given& given) {
+  const std::string why(given.key->why);
+  if (given.text.empty()) return "the same as unset";
+  if (given.key->handling == Handling::kNoEffect) return "no effect here: " + why;
+  if (given.key->handling == Handling::kRefused) return "the only value that is supported: " + why;
+  return concat("needs no line of its own (", why, ")");
+}
+
+}  // namespace
+
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
+  compat::NamedKeys named(args);
+  PlanReport recorded(named.args());
+  const std::vector<AccelerateConfig::Given> keys = plan_config(named.args(), plan, recorded);
+  report.add(recorded.count());
+  for (const AccelerateConfig::Given& given : keys)
+    named.explain(given.label, given.text, explanation(given));
 }
 
 Chosen chosen_for(const YokeInitArgs& args) {

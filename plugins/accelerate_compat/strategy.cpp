@@ -15,18 +15,20 @@
 #include "plugins/accelerate_compat/fp8.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/plan.h"
+#include "yoke/text.hpp"
 
 namespace yoke::accelerate_compat {
 namespace {
 
 constexpr const char* kType = "distributed_type";
+constexpr const char* kUseFsdp = "ACCELERATE_USE_FSDP";
 constexpr const char* kVersion = "fsdp_config.fsdp_version";
 constexpr const char* kProcesses = "num_processes";
 constexpr const char* kMachines = "num_machines";
 constexpr const char* kExchange = "parallelism_config.parallelism_config_cp_comm_strategy";
 
 constexpr int64_t kMaxRanks = 1 << 14;  // limit of a degree
-constexpr const char* kTypes = "NO, MULTI_CPU, MULTI_GPU, FSDP";
+constexpr const char* kTypes = "NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED";
 
 // A size of parallelism_config.
 struct Size {
@@ -60,10 +62,13 @@ class Chooser {
   void resolve_without_sizes(Kind kind);
   void apply_run_degrees();
   void fill(int axis);
+  void check_data_ranks(Kind kind);
   void check_world();
 
   bool any_size() const;
   int64_t product() const;
+  // Returns the name of the key that chooses the kind.
+  const char* kind_key() const { return config_.is_given(kType) ? kType : kUseFsdp; }
   int32_t& degree(int axis) { return strategy_.degree[axis]; }
   void refuse(std::string_view name, std::string allowed, std::string hint) {
     messages_.push_back(
@@ -102,16 +107,12 @@ Strategy Chooser::choose() {
 
 Chooser::Kind Chooser::read_kind() {
   const auto type = config_.string(kType);
-  if (!type) return config_.boolean("ACCELERATE_USE_FSDP").value_or(false) ? kFsdp : kOpen;
+  if (!type) return config_.boolean(kUseFsdp).value_or(false) ? kFsdp : kOpen;
   if (*type == "NO") return kSingle;
   if (*type == "MULTI_CPU" || *type == "MULTI_GPU") return kReplicas;
   if (*type == "FSDP") return kFsdp;
-  if (*type == "DEEPSPEED") {
-    refuse(kType, kTypes, "use parallel_backend = \"deepspeed_stub\" with a ds_config.json");
-  } else {
-    const std::vector<std::string> known = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP"};
-    refuse(kType, kTypes, "no other type is supported" + did_you_mean(*type, known));
-  }
+  const std::vector<std::string> known = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"};
+  refuse(kType, kTypes, "no other type is supported" + did_you_mean(*type, known));
   return kOpen;
 }
 
@@ -189,7 +190,8 @@ void Chooser::check_combination(Kind kind) {
 // ---- Degrees ----
 
 void Chooser::resolve_degrees(Kind kind) {
-  if (any_size()) {
+  const bool sized = any_size();
+  if (sized) {
     for (int32_t& each : strategy_.degree) each = std::max(each, 1);
   } else {
     resolve_without_sizes(kind);
@@ -197,17 +199,46 @@ void Chooser::resolve_degrees(Kind kind) {
   apply_run_degrees();
   fill(kind == kFsdp && fsdp_.shards ? YOKE_DP_SHARD : YOKE_DP_REPLICATE);
   for (int32_t& each : strategy_.degree) each = std::max(each, 1);
+  if (!sized) check_data_ranks(kind);
 }
 
-// Sets the degrees that follow from the type alone; 0 leaves a degree open. Sizes that are all 1
-// mean the same as no sizes.
+// Sets the degrees that follow from the type alone; 0 leaves a degree open. Sizes of data ranks
+// that are all 1 mean the same as no sizes. Only a hybrid strategy has both shards and replicas.
 void Chooser::resolve_without_sizes(Kind kind) {
-  for (int32_t& each : strategy_.degree) each = kind == kSingle ? 1 : 0;
-  if (kind == kReplicas || (kind == kFsdp && !fsdp_.shards)) degree(YOKE_DP_SHARD) = 1;
+  for (const int axis : {YOKE_DP_REPLICATE, YOKE_DP_SHARD}) degree(axis) = 0;
+  if (kind == kSingle) {
+    for (int32_t& each : strategy_.degree) each = 1;
+  } else if (kind == kReplicas || (kind == kFsdp && !fsdp_.shards)) {
+    degree(YOKE_DP_SHARD) = 1;
+  } else if (kind == kFsdp && !fsdp_.hybrid) {
+    degree(YOKE_DP_REPLICATE) = 1;
+  }
   const int64_t machines = config_.integer(kMachines).value_or(1);
   if (kind != kFsdp || !fsdp_.hybrid || machines < 2) return;
   degree(YOKE_DP_REPLICATE) = static_cast<int32_t>(std::min(machines, kMaxRanks));
   strategy_.from[YOKE_DP_REPLICATE] = kMachines;
+}
+
+// Refuses degrees of the run that leave no rank for what the type requests: shards under FSDP, else
+// replicas. The ranks of context parallelism hold shards as well.
+void Chooser::check_data_ranks(Kind kind) {
+  if (kind != kReplicas && kind != kFsdp) return;
+  const bool sharded = kind == kFsdp && fsdp_.shards;
+  const int64_t ranks = sharded ? int64_t{degree(YOKE_DP_SHARD)} * degree(YOKE_CP)
+                                : int64_t{degree(YOKE_DP_REPLICATE)};
+  if (ranks > 1) return;
+  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
+    if (axis == YOKE_PP || plan_.degree[axis] <= 1 || plan_.degree[axis] != degree(axis)) continue;
+    messages_.push_back({yoke_degree_key(axis),
+                         std::to_string(plan_.degree[axis]),
+                         "a smaller degree, or unset",
+                         concat(config_.label(kind_key()),
+                                " = ",
+                                config_.shown(kind_key()),
+                                " requests ",
+                                sharded ? "shards" : "replicas",
+                                ", but no ranks are left for them; change one of them")});
+  }
 }
 
 // Applies the degrees that the run sets, and refuses those that contradict the config.
@@ -219,7 +250,7 @@ void Chooser::apply_run_degrees() {
       degree(axis) = run;
       continue;
     }
-    const std::string_view from = strategy_.from[axis].empty() ? kType : strategy_.from[axis];
+    const std::string_view from = strategy_.from[axis].empty() ? kind_key() : strategy_.from[axis];
     messages_.push_back({yoke_degree_key(axis),
                          std::to_string(run),
                          std::to_string(degree(axis)) + " or unset",

@@ -18,6 +18,8 @@
 #include "plugins/deepspeed_stub/kernels/elements.hpp"
 #include "plugins/deepspeed_stub/plan.hpp"
 #include "plugins/deepspeed_stub/sliced_weights.hpp"
+#include "plugins/deepspeed_stub/summary.hpp"
+#include "sdk/compat/activations.hpp"
 #include "yoke/backend.hpp"
 #include "yoke/text.hpp"
 
@@ -47,18 +49,19 @@ int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, Y
 Environment::Environment(const YokeInitArgs& args)
     : plan(*args.plan),
       host(*args.host),
-      settings(settings_of(args)),
+      config(Options(args.options, args.num_options)),
       device(host),
-      comms(host, YOKE_AXIS_BIT(data_axis(settings.stage))) {}
+      comms(host, YOKE_AXIS_BIT(data_axis(config.zero_stage()))) {}
 
 Engine::Engine(const YokeModel& model, const Environment& environment)
     : model_(model),
       environment_(environment),
       config_(*environment.plan.optimizer),
       spec_(*model.summary),
+      settings_(settings_of(environment.config, *model.summary, environment.plan)),
       setup_{.model = model_,
              .spec = spec_,
-             .settings = environment.settings,
+             .settings = settings_,
              .comms = environment.comms,
              .device = environment.device,
              .param_dtype = environment.plan.param_dtype,
@@ -68,7 +71,12 @@ Engine::Engine(const YokeModel& model, const Environment& environment)
       gradients_(make_gradients(setup_)),
       optimizer_(config_, setup_, weights_->trainable()),
       blocks_(spec_.blocks.size()),
-      totals_(environment.device, sizeof(StepTotals) / sizeof(double), YOKE_F64) {}
+      totals_(environment.device, sizeof(StepTotals) / sizeof(double), YOKE_F64) {
+  const YokeHost& host = environment.host;
+  if (host.rank != 0) return;
+  const std::string line = summary_line(spec_, settings_, environment.plan.world_size);
+  host.log(host.ctx, YOKE_LOG_INFO, view(line));
+}
 
 YokeWrapResult Engine::wrap_result() const {
   YokeWrapResult result{};
@@ -76,6 +84,9 @@ YokeWrapResult Engine::wrap_result() const {
   result.param_bytes = weights_->bytes();
   result.grad_bytes = gradients_->bytes();
   result.optimizer_bytes = optimizer_.bytes();
+  result.activation_bytes =
+      compat::activation_bytes(*model_.summary, {}, environment_.plan.micro_batch);
+  result.axis_bytes[data_axis(settings_.stage)] = step_traffic(spec_, settings_, environment_.plan);
   return result;
 }
 
@@ -211,7 +222,7 @@ StepTotals Engine::read_totals(double claimed_targets) const {
 // rank keeps is written by rank 0; the other ranks pass their copies as replicas, which the host
 // compares with it.
 void Engine::checkpoint(const YokeCheckpointArgs& args) {
-  const int64_t stage = environment_.settings.stage, rank = environment_.comms.gather.rank();
+  const int64_t stage = settings_.stage, rank = environment_.comms.gather.rank();
   const bool trainable_sliced = stage > 0, frozen_sliced = stage == 3;
   visit_state(args,
               *model_.summary,

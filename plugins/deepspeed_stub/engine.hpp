@@ -19,7 +19,7 @@ struct Environment {
 
   const YokePlan& plan;  // the completed plan
   const YokeHost& host;
-  const Settings settings;
+  const DsConfig config;
   const Device device;
   const Comms comms;
 };
@@ -63,6 +63,7 @@ class Engine final : public Wrapped {
   const Environment& environment_;
   const YokeOptimizer& config_;
   const ModelSpec spec_;
+  const Settings settings_;
   const Setup setup_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Gradients> gradients_;

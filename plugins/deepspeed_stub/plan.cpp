@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "plugins/deepspeed_stub/config/auto_values.hpp"
 #include "plugins/deepspeed_stub/config/batch.hpp"
 #include "plugins/deepspeed_stub/config/ds_config.hpp"
 #include "plugins/deepspeed_stub/config/equivalents.hpp"
@@ -21,21 +22,46 @@
 namespace yoke::deepspeed_stub {
 namespace {
 
+// Describes a degree of data ranks that the stage excludes. If the file decides the stage and the
+// run asks for the other axis, both contradict each other, and the message is about the file.
+PlanMessage wrong_data_ranks(const DsConfig& config,
+                             int64_t stage,
+                             int axis,
+                             const YokePlan& plan) {
+  constexpr const char* kStage = "zero_optimization.stage";
+  const std::string degree = std::to_string(plan.degree[axis]);
+  const char* all = yoke_degree_key(data_axis(stage));
+  const std::string rule =
+      concat("at ZeRO stage ", stage, " all ", plan.world_size, " rank(s) belong to ", all);
+  const bool is_inline = config.find(kStage) != nullptr && !config.is_in_file(kStage);
+  if (axis == data_axis(stage) || is_inline || !config.has_file()) {
+    const int32_t only = axis == data_axis(stage) ? plan.world_size : 1;
+    return {yoke_degree_key(axis), degree, concat(only), rule + "; leave the degrees unset"};
+  }
+  return {config.label(kStage),
+          config.shown(kStage),
+          stage == 0 ? "1, 2, 3" : "0",
+          concat("the run has ", yoke_degree_key(axis), " = ", degree, ", but ", rule)};
+}
+
 // All ranks are data ranks. The stage decides which axis they form; all other degrees are 1.
-void resolve_degrees(int64_t stage, YokePlan& plan, PlanMessages& messages) {
+void resolve_degrees(const DsConfig& config,
+                     int64_t stage,
+                     YokePlan& plan,
+                     PlanMessages& messages) {
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     const int32_t only = axis == data_axis(stage) ? plan.world_size : 1;
     int32_t& degree = plan.degree[axis];
     if (degree == 0) degree = only;
     if (degree == only) continue;
-    const bool data = axis == YOKE_DP_REPLICATE || axis == YOKE_DP_SHARD;
-    messages.push_back({yoke_degree_key(axis),
-                        std::to_string(degree),
-                        std::to_string(only),
-                        data ? "at ZeRO stage " + std::to_string(stage) + " all " +
-                                   std::to_string(plan.world_size) + " rank(s) belong to " +
-                                   yoke_degree_key(data_axis(stage)) + "; leave the degrees unset"
-                             : "deepspeed_stub has only data parallelism"});
+    if (axis == YOKE_DP_REPLICATE || axis == YOKE_DP_SHARD) {
+      messages.push_back(wrong_data_ranks(config, stage, axis, plan));
+    } else {
+      messages.push_back({yoke_degree_key(axis),
+                          std::to_string(degree),
+                          "1",
+                          "deepspeed_stub has only data parallelism"});
+    }
   }
 }
 
@@ -94,7 +120,7 @@ class Agreement {
               const nlohmann::json& run) {
     messages_.push_back({config_.label(path),
                          config_.shown(path),
-                         allowed.dump() + " or \"auto\"",
+                         allowed.dump() + or_auto(path),
                          concat("the run has ",
                                 key,
                                 " = ",
@@ -124,18 +150,15 @@ void check_agreement(const DsConfig& config, const YokePlan& plan, PlanMessages&
     run.dtype(path, "precision.reduce", plan.reduce_dtype);
 }
 
-}  // namespace
-
-int data_axis(int64_t zero_stage) {
-  return zero_stage == 0 ? YOKE_DP_REPLICATE : YOKE_DP_SHARD;
-}
-
-void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
-  const DsConfig config(Options(args.options, args.num_options));
-  PlanMessages messages = config.messages();
-  const Settings settings = read_settings(config, messages);
-  resolve_degrees(settings.stage, plan, messages);
+// Makes the plan and returns the ds_config.
+DsConfig plan_config(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
+  PlanMessages messages;
   resolve_precision(plan, messages);
+  DsConfig config(Options(args.options, args.num_options));
+  config.fill_sizes(hidden_size(*args.model, plan.param_dtype));
+  messages.insert(messages.end(), config.messages().begin(), config.messages().end());
+  const Settings settings = read_settings(config, messages);
+  resolve_degrees(config, settings.stage, plan, messages);
   check_agreement(config, plan, messages);
   resolve_batch(config, plan, messages);
   std::vector<HostKey> host_keys = scheduler_keys(config, plan.optimizer->lr, messages);
@@ -144,11 +167,27 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   report_equivalents(config, plan, host_keys, report);
   report.add(messages);
   report.refuse_unused_params(*args.model, "no block would report its gradient");
+  return config;
 }
 
-Settings settings_of(const YokeInitArgs& args) {
+}  // namespace
+
+int data_axis(int64_t zero_stage) {
+  return zero_stage == 0 ? YOKE_DP_REPLICATE : YOKE_DP_SHARD;
+}
+
+void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
+  compat::NamedKeys named(args);
+  PlanReport recorded(named.args());
+  const DsConfig config = plan_config(named.args(), plan, recorded);
+  report.add(recorded.count());
+  explain_keys(config, named);
+}
+
+Settings settings_of(DsConfig config, const YokeModelSummary& model, const YokePlan& plan) {
   PlanMessages messages;  // already reported when the plan was made
-  return read_settings(DsConfig(Options(args.options, args.num_options)), messages);
+  config.fill_sizes(hidden_size(model, plan.param_dtype));
+  return read_settings(config, messages);
 }
 
 }  // namespace yoke::deepspeed_stub

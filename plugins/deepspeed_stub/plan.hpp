@@ -17,9 +17,9 @@ namespace yoke::deepspeed_stub {
 // that replaces it.
 void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report);
 
-// Reads the settings again, on a rank of a run. The plan was accepted, so refusals cannot occur,
-// and notes are dropped.
-Settings settings_of(const YokeInitArgs& args);
+// Reads the settings again, on a rank of a run. config: as its constructor leaves it.
+// The plan was accepted, so refusals cannot occur, and notes are dropped.
+Settings settings_of(DsConfig config, const YokeModelSummary& model, const YokePlan& plan);
 
 // Returns the axis of the data ranks: YOKE_DP_REPLICATE at stage 0, else YOKE_DP_SHARD.
 int data_axis(int64_t zero_stage);

@@ -5,32 +5,23 @@
 
 #include <deque>
 
+#include "plugins/deepspeed_stub/gather_schedule.hpp"
 #include "plugins/deepspeed_stub/weights.hpp"
 
 namespace yoke::deepspeed_stub {
 
 // Gathers parameters block by block, and ahead of their use as far as the limits in the settings
-// allow. Sizes and limits count elements. All ranks gather the same parameters in the same order.
-class SlicedWeights final : public Weights {
+// allow. All ranks gather the same parameters in the same order.
+class SlicedWeights final : public Weights, private GatherSchedule::Actor {
  public:
   explicit SlicedWeights(const Setup& setup);  // collective
   int64_t bytes() const override;
-  void begin_pass(bool backward) override;
-  void acquire(int64_t use) override;
-  void release(int64_t use) override;
+  void begin_pass(bool backward) override { schedule_.begin_pass(backward); }
+  void acquire(int64_t use) override { schedule_.acquire(use); }
+  void release(int64_t use) override { schedule_.release(use); }
   void publish(const Update& update) override;
 
  private:
-  enum class State {
-    kSliced,     // only slices exist
-    kGathering,  // a gather is in flight
-    kWhole,      // whole and bound to the model
-  };
-  struct Param {
-    State state = State::kSliced;
-    bool persistent = false;
-    Array memory;  // the whole parameter; empty unless kWhole
-  };
   // An all-gather of one or more parameters that is in flight.
   struct Gather {
     std::vector<int64_t> params;
@@ -41,27 +32,20 @@ class SlicedWeights final : public Weights {
 
   void publish_frozen() override;
   void adopt(Store& store, const SliceLayout& layout, Array& master, Array& copy);
-  void choose_persistent();
-  int64_t block_of(int64_t use) const;
-  // Returns the first use of the parameter after `use` in this pass, or -1 if there is none.
-  int64_t next_use(int64_t param, int64_t use) const;
   Span slice(int64_t param) const;  // this rank's slice, in param_dtype
   Span own_slices(const std::vector<int64_t>& params, Array& packed) const;
-  void start_gather(std::vector<int64_t> params);
-  void finish_gather();
-  void prefetch(int64_t use);
-  void gather_persistent(bool trainable);
-  void free_whole(int64_t param);
+
+  void start_gather(const std::vector<int64_t>& params) override;
+  void finish_gather() override;
+  void drop_gathers() override;
+  void free_whole(int64_t param) override;
 
   SliceLayout layout_, frozen_layout_;
+  GatherSchedule schedule_;
   Array master_, frozen_master_;
-  Array copy_, frozen_copy_;  // slices in param_dtype; unused if masters have that dtype
-  std::vector<Param> params_;
+  Array copy_, frozen_copy_;    // slices in param_dtype; unused if masters have that dtype
+  std::vector<Array> whole_;    // one per parameter: all of it, bound to the model; empty if sliced
   std::deque<Gather> gathers_;  // oldest first
-  std::vector<int64_t>
-      elements_before_;        // total size of the blocks of all earlier uses, for each use
-  int64_t uses_ = 0;           // number of uses of this pass
-  int64_t live_elements_ = 0;  // elements whole or in flight, except for persistent ones
   Binder binder_;
 };
 

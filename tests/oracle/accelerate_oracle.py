@@ -85,7 +85,7 @@ class Accelerate(support.OracleTest):
         from accelerate.commands.launch import launch_command_parser
 
         readme = (support.REPOSITORY / "plugins/accelerate_compat/README.md").read_text()
-        sections = ("fsdp_config", "parallelism_config", "dynamo_config", "fp8_config")
+        sections = ("fsdp_config", "parallelism_config", "dynamo_config", "fp8_config", "deepspeed_config")
         wanted = [f.name for f in dataclasses.fields(ClusterConfig) if f.name not in sections]
         for action in launch_command_parser()._actions:
             for prefix, section in (("fsdp_", "fsdp_config."), ("parallelism_config_", "parallelism_config.")):
@@ -95,6 +95,10 @@ class Accelerate(support.OracleTest):
             if action.dest.startswith("fp8_"):
                 keeps = action.dest == "fp8_format"
                 wanted.append("fp8_config." + (action.dest if keeps else action.dest.removeprefix("fp8_")))
+        for group in launch_command_parser()._action_groups:
+            if group.title == "DeepSpeed Arguments":
+                wanted += ["deepspeed_config." + action.dest for action in group._group_actions]
+        self.assertIn("deepspeed_config.zero_stage", wanted)
         self.assertGreater(len(wanted), 50)
         self.assertEqual([key for key in wanted if f"| `{key}` |" not in readme], [])
 

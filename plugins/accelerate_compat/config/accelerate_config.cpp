@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <set>
 
 #include "yoke/nearest.hpp"
@@ -15,6 +14,9 @@
 
 namespace yoke::accelerate_compat {
 namespace {
+
+using compat::YamlError;
+using compat::YamlNode;
 
 std::string lower(std::string text) {
   std::transform(
@@ -32,14 +34,6 @@ bool is_one_of(const std::string& text, std::initializer_list<std::string_view> 
   return std::find(words.begin(), words.end(), text) != words.end();
 }
 
-// Returns whether a word has the capitalisation of a PyYAML boolean: yes, Yes or YES, but not yEs.
-bool is_cased_word(const std::string& text) {
-  const std::string small = lower(text);
-  std::string title = small;
-  if (!title.empty()) title[0] = static_cast<char>(std::toupper(title[0]));
-  return is_one_of(text, {small, title, upper(text)});
-}
-
 // Returns "true" or "false" for a word that Accelerate reads as a boolean, else "".
 std::string as_boolean(const std::string& text) {
   const std::string small = lower(text);
@@ -48,22 +42,11 @@ std::string as_boolean(const std::string& text) {
   return "";
 }
 
-// Returns a decimal integer, or "" for anything else. Octal numbers and 1_000, which YAML 1.1
-// allows, are refused: 010 would silently mean 8.
-std::string as_integer(const std::string& text) {
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || at != end) return "";
-  const std::string decimal = std::to_string(value);
-  return decimal == text ? decimal : "";
-}
-
 // Returns the value in the spelling in which it is stored, or "" if it does not have the given
 // form.
 std::string canonical(Form form, const std::string& text) {
   if (form == Form::kBool) return as_boolean(text);
-  if (form == Form::kInt) return as_integer(text);
+  if (form == Form::kInt) return compat::decimal_integer(text) ? text : "";
   return text;
 }
 
@@ -93,26 +76,6 @@ std::string with_prefix(const std::string& path) {
   return path;
 }
 
-std::string shown_node(const YamlNode& node) {
-  switch (node.kind) {
-    case YamlNode::kNull:
-      return "null";
-    case YamlNode::kScalar:
-      return node.text;
-    case YamlNode::kList:
-      return node.children.empty() ? "[]" : "[...]";
-    case YamlNode::kMap:
-      break;
-  }
-  return node.children.empty() ? "{}" : "{...}";
-}
-
-bool is_empty(const YamlNode& node) {
-  if (node.kind == YamlNode::kScalar)
-    return !node.quoted && is_one_of(node.text, {"", "~", "null", "Null", "NULL"});
-  return node.children.empty();
-}
-
 }  // namespace
 
 AccelerateConfig::AccelerateConfig(const Options& options) : file_(options.string("config_file")) {
@@ -129,17 +92,20 @@ void AccelerateConfig::read_file(std::string_view text) {
   };
   YamlNode root;
   try {
-    root = parse_yaml(text);
+    root = compat::parse_yaml(text);
   } catch (const YamlError& error) {
     return refuse("a YAML map", concat(file_, ", line ", error.line, ": ", error.reason));
   }
   if (root.kind != YamlNode::kMap)
     return refuse("a YAML map", "the file holds no map; `accelerate config` writes one");
+  const auto is_unknown = [](const auto& entry) { return find_path(entry.first) == nullptr; };
+  if (!root.children.empty() && std::all_of(root.children.begin(), root.children.end(), is_unknown))
+    return refuse("a config of Accelerate", "Accelerate has none of the keys of the file");
   read_map(root, "");
   if (in_file_.count("distributed_type") == 0) {
     messages_.push_back({in_file(1, "distributed_type"),
                          "unset",
-                         "NO, MULTI_CPU, MULTI_GPU, FSDP",
+                         "NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED",
                          "Accelerate requires it as well"});
   }
 }
@@ -153,7 +119,10 @@ void AccelerateConfig::read_map(const YamlNode& map, const std::string& path) {
           {in_file(node.line, inner), "given twice", "each key once", "remove one of them"});
     } else if (const Key* key = find_path(inner)) {
       in_file_[inner] = in_file(node.line, inner);
-      if (!is_empty(node)) read_node(*key, inner, node);
+      const bool empty = is_empty(node);
+      if (empty || node.kind != YamlNode::kMap || key->handling != Handling::kSection)
+        given_.push_back({key, in_file_[inner], empty ? "" : shown_node(node)});
+      if (!empty) read_node(*key, inner, node);
     } else {
       messages_.push_back({in_file(node.line, inner),
                            shown_node(node),
@@ -171,7 +140,8 @@ void AccelerateConfig::read_node(const Key& key, const std::string& path, const 
   } else if (node.kind != YamlNode::kScalar) {
     if (key.form == Form::kAny) return apply(key, {shown_node(node), label});
     messages_.push_back({label, shown_node(node), form_name(key.form), "write one value"});
-  } else if (key.form == Form::kBool && !node.quoted && !is_cased_word(node.text)) {
+  } else if (key.form == Form::kBool && !node.quoted &&
+             !compat::is_cased_word(node.text, lower(node.text))) {
     messages_.push_back({label, node.text, "true, false", "YAML reads this word as a string"});
   } else {
     apply(key, {node.text, label});

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "plugins/accelerate_compat/config/keys.hpp"
-#include "plugins/accelerate_compat/config/yaml.hpp"
+#include "sdk/compat/yaml.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::accelerate_compat {
@@ -24,6 +24,7 @@ class AccelerateConfig {
   explicit AccelerateConfig(const Options& options);
 
   bool has_file() const { return !file_.empty(); }
+  const std::string& file() const { return file_; }  // path as the user wrote it
 
   // Return the value of a kHonoured or kRun key, by its Key::name(), if it was given. boolean()
   // also accepts keys of Form::kString, and returns nothing if the word does not mean true or
@@ -36,6 +37,13 @@ class AccelerateConfig {
   // or "FSDP_VERSION", and its value, or "unset".
   std::string label(std::string_view name) const;
   std::string shown(std::string_view name) const;
+  // A key of the file that Accelerate has.
+  struct Given {
+    const Key* key;
+    std::string label;  // see label()
+    std::string text;   // its value; "" = none, or an empty section or list
+  };
+  const std::vector<Given>& given() const { return given_; }  // without sections that have keys
   bool is_given(std::string_view name) const { return values_.find(name) != values_.end(); }
   const PlanMessages& messages() const { return messages_; }
 
@@ -46,8 +54,8 @@ class AccelerateConfig {
   };
 
   void read_file(std::string_view text);
-  void read_map(const YamlNode& map, const std::string& path);
-  void read_node(const Key& key, const std::string& path, const YamlNode& node);
+  void read_map(const compat::YamlNode& map, const std::string& path);
+  void read_node(const Key& key, const std::string& path, const compat::YamlNode& node);
   void read_environment(std::string_view lines);
   void read_variable(const std::string& name, const std::string& text);
   void drop_unused_sizes();
@@ -59,6 +67,7 @@ class AccelerateConfig {
   std::map<std::string, Value, std::less<>> values_;
   // Result of label() for each key that the file gives, by the path of the key.
   std::map<std::string, std::string, std::less<>> in_file_;
+  std::vector<Given> given_;
   PlanMessages messages_;
 };
 

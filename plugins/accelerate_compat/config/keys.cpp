@@ -11,8 +11,8 @@ using enum Form;
 // clang-format off
 constexpr Key kKeys[] = {
     // ---- Strategy, precision, batch ----
-    {"distributed_type", "", kHonoured, kString, "", "NO: one rank; MULTI_CPU, MULTI_GPU: DDP; FSDP: ptd"},
-    {"mixed_precision", "ACCELERATE_MIXED_PRECISION", kRun, kString, "no", "must equal precision.param: \"no\" means fp32 or fp64, \"bf16\" means bf16, \"fp16\" means fp16 with the loss scale of PyTorch's GradScaler, \"fp8\" means bf16 with precision.product = \"fp8\""},
+    {"distributed_type", "", kHonoured, kString, "", "NO: one rank; MULTI_CPU, MULTI_GPU: DDP; FSDP: ptd; DEEPSPEED: yoke config import writes a run file for deepspeed_stub"},
+    {"mixed_precision", "ACCELERATE_MIXED_PRECISION", kRun, kString, "no", "means precision.param: \"no\" means fp32 or fp64, \"bf16\" means bf16, \"fp16\" means fp16 with the loss scale of PyTorch's GradScaler, \"fp8\" means bf16 with precision.product = \"fp8\""},
     {"num_processes", "ACCELERATE_NUM_PROCESSES", kRun, kInt, "", "must equal the number of ranks, which --nproc or the launcher sets"},
     {"gradient_accumulation_steps", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", kRun, kInt, "", "train.micro_batch must be global batch / (data ranks x accumulation steps), and is set to this if it is unset; Accelerate itself reads only the variable, never the file"},
     {"", "ACCELERATE_USE_FSDP", kHonoured, kBool, "false", "true means distributed_type FSDP if there is no config file"},
@@ -52,7 +52,22 @@ constexpr Key kKeys[] = {
     {"parallelism_config.parallelism_config_sp_attn_implementation", "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", kNoEffect, kString, "", "applies only with sp_size, which is not supported"},
 
     // ---- Other systems that Accelerate supports ----
-    {"deepspeed_config", "", kRefused, kAny, "", "use parallel_backend = \"deepspeed_stub\", which reads a ds_config.json"},
+    {"deepspeed_config", "", kSection, kAny, "", ""},
+    {"deepspeed_config.deepspeed_config_file", "", kHonoured, kString, "", "a ds_config.json, relative to the current folder: yoke config import translates it as well; zero_stage, gradient_accumulation_steps and gradient_clipping must then be unset, as in Accelerate"},
+    {"deepspeed_config.zero_stage", "", kHonoured, kInt, "2", "becomes deepspeed_stub.zero_stage"},
+    {"deepspeed_config.gradient_accumulation_steps", "", kRun, kInt, "", "becomes train.micro_batch, or train.max_micro_batch = 1000000, which limits nothing, if it is 1"},
+    {"deepspeed_config.gradient_clipping", "", kRun, kString, "auto", "becomes train.clip"},
+    {"deepspeed_config.offload_optimizer_device", "", kRefused, kString, "none", "offload is not supported; use ZeRO stage 3 over more ranks"},
+    {"deepspeed_config.offload_param_device", "", kRefused, kString, "none", "offload is not supported; use ZeRO stage 3 over more ranks"},
+    {"deepspeed_config.offload_optimizer_nvme_path", "", kNoEffect, kString, "none", "applies only with offload to NVMe"},
+    {"deepspeed_config.offload_param_nvme_path", "", kNoEffect, kString, "none", "applies only with offload to NVMe"},
+    {"deepspeed_config.zero3_init_flag", "", kNoEffect, kBool, "false", "no rank ever holds more than its part of the model"},
+    {"deepspeed_config.zero3_save_16bit_model", "", kNoEffect, kBool, "false", "checkpoints always hold whole tensors"},
+    {"deepspeed_config.deepspeed_multinode_launcher", "", kNoEffect, kString, "", "start the ranks with yoke train --nproc, torchrun, srun or mpirun"},
+    {"deepspeed_config.deepspeed_hostfile", "", kNoEffect, kString, "", "start the ranks with yoke train --nproc, torchrun, srun or mpirun"},
+    {"deepspeed_config.deepspeed_exclusion_filter", "", kNoEffect, kString, "", "start the ranks with yoke train --nproc, torchrun, srun or mpirun"},
+    {"deepspeed_config.deepspeed_inclusion_filter", "", kNoEffect, kString, "", "start the ranks with yoke train --nproc, torchrun, srun or mpirun"},
+    {"deepspeed_config.deepspeed_moe_layer_cls_names", "", kNoEffect, kString, "", "there are no experts"},
     {"", "ACCELERATE_USE_DEEPSPEED", kRefused, kBool, "false", "use parallel_backend = \"deepspeed_stub\", which reads a ds_config.json"},
     {"", "ACCELERATE_CONFIG_DS_FIELDS", kNoEffect, kAny, "", "applies only to DeepSpeed"},
     {"", "ACCELERATE_DEEPSPEED_*", kNoEffect, kAny, "", "applies only to DeepSpeed"},

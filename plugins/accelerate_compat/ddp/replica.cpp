@@ -18,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "plugins/accelerate_compat/ddp/checkpoint.hpp"
+#include "sdk/compat/activations.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::accelerate_compat {
@@ -91,16 +92,7 @@ YokeWrapResult Replica::wrap_result() const {
   result.optimizer_bytes = optimizer_.bytes();
   const bool twice = reducer_ && !environment_.options.gradient_as_bucket_view;
   result.grad_bytes = twice ? 2 * trained : trained;
-  for (uint64_t b = 0; b < summary_.num_blocks; ++b) {
-    const YokeBlock& block = *summary_.blocks[b];
-    const bool known = YOKE_HAS(YokeBlock, &block, carry_bytes) && block.activation_bytes >= 0 &&
-                       block.carry_bytes >= 0;
-    if (!known || result.activation_bytes < 0) {
-      result.activation_bytes = -1;
-    } else {
-      result.activation_bytes += (block.activation_bytes + block.carry_bytes) * plan.micro_batch;
-    }
-  }
+  result.activation_bytes = compat::activation_bytes(summary_, {}, plan.micro_batch);
   const int64_t micros = plan.global_batch / (plan.micro_batch * plan.world_size);
   if (reducer_)
     result.axis_bytes[YOKE_DP_REPLICATE] =

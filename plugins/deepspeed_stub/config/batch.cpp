@@ -25,7 +25,8 @@ std::string text(int64_t n) {
 bool is_batch_size(const DsConfig& config, const char* path, PlanMessages& messages) {
   const auto value = config.integer(path);
   if (!value || (*value >= 1 && *value <= 1'000'000)) return true;
-  messages.push_back({config.label(path), config.shown(path), "1 to 1000000", "or \"auto\""});
+  messages.push_back(
+      {config.label(path), config.shown(path), "1 to 1000000 or \"auto\"", "correct the value"});
   return false;
 }
 

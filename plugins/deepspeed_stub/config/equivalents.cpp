@@ -1,5 +1,6 @@
 #include "plugins/deepspeed_stub/config/equivalents.hpp"
 
+#include "plugins/deepspeed_stub/config/auto_values.hpp"
 #include "plugins/deepspeed_stub/config/optimizer_type.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
@@ -33,29 +34,61 @@ class Equivalents {
   PlanReport& report_;
 };
 
-// If the file gives all three numbers of the batch rule, they determine the number of ranks.
+// If the file gives all three numbers of the batch rule, they determine the number of ranks. If it
+// leaves out the batch, the micro-batch and the number of ranks of the run determine that.
+// DeepSpeed does not accumulate unless the file says so.
 void report_batch(const DsConfig& config, const YokePlan& plan, Equivalents& run_file) {
-  const auto batch = config.integer("train_batch_size");
-  const auto micro = config.integer("train_micro_batch_size_per_gpu");
-  const auto steps = config.integer("gradient_accumulation_steps");
-  const bool stage0 = config.integer("zero_optimization.stage").value_or(0) == 0;
+  constexpr const char* kBatch = "train_batch_size";
+  constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+  constexpr const char* kSteps = "gradient_accumulation_steps";
+  const auto batch = config.integer(kBatch), micro = config.integer(kMicro);
+  const auto given_steps = config.integer(kSteps);
+  const auto steps = given_steps || config.is_auto(kSteps) ? given_steps : 1;
+  const bool stage0 = config.zero_stage() == 0;
   const auto possible = [](const std::optional<int64_t>& n) {
     return n && *n >= 1 && *n <= 1'000'000;
   };
-  if (possible(batch) && possible(micro) && possible(steps) && *batch % (*micro * *steps) == 0) {
-    run_file.report("gradient_accumulation_steps",
+  if (possible(batch) && possible(micro) && possible(given_steps) &&
+      *batch % (*micro * *given_steps) == 0) {
+    run_file.report(kSteps,
                     stage0 ? "dp_degree" : "dp_shards",
-                    std::to_string(*batch / (*micro * *steps)));
+                    std::to_string(*batch / (*micro * *given_steps)));
   }
+  if (!batch && possible(micro) && possible(steps))
+    run_file.report(kMicro, "train.global_batch", concat(*micro * *steps * plan.world_size));
   if (micro) {
-    run_file.report("train_micro_batch_size_per_gpu", "train.micro_batch", std::to_string(*micro));
+    run_file.report(kMicro, "train.micro_batch", std::to_string(*micro));
+  } else if (steps == 1) {
+    // A micro-batch is never too large, so that there is no accumulation on any number of ranks.
+    run_file.report(given_steps ? kSteps : kBatch, "train.max_micro_batch", "1000000");
   } else if (steps && plan.micro_batch > 0) {
-    run_file.report(
-        "gradient_accumulation_steps", "train.micro_batch", std::to_string(plan.micro_batch));
+    run_file.report(kSteps, "train.micro_batch", std::to_string(plan.micro_batch));
   }
 }
 
+// Returns why a key of the file needs no line of a run file.
+std::string explanation(const DsConfig& config, const DsConfig::Given& given) {
+  const Key& key = *find_key(given.path);
+  const std::string why(key.why);
+  if (given.text == "null" || key.handling == Handling::kSection) return "the same as unset";
+  if (config.is_auto(given.path) && auto_kind(given.path) == AutoKind::kRun)
+    return concat("the run decides (", why, ")");
+  if (key.handling == Handling::kNoEffect) return "no effect here: " + why;
+  if (key.handling == Handling::kRefused) return "the only value that is supported: " + why;
+  if (given.path == "optimizer.params.lr" && !peak_key(config).empty())
+    return concat("no effect: ", peak_key(config), " sets the rate");
+  if (given.path.starts_with("fp16.") && given.path != "fp16.enabled")
+    return concat("no effect: it applies only in fp16",
+                  given.path == "fp16.loss_scale" ? "" : " with a dynamic loss scale");
+  return concat("needs no line of its own (", why, ")");
+}
+
 }  // namespace
+
+void explain_keys(const DsConfig& config, compat::NamedKeys& named) {
+  for (const DsConfig::Given& given : config.given())
+    named.explain(config.in_file(given.path), given.text, explanation(config, given));
+}
 
 void report_equivalents(const DsConfig& config,
                         const YokePlan& plan,
@@ -64,8 +97,13 @@ void report_equivalents(const DsConfig& config,
   Equivalents run_file(config, report);
   const bool own_peak = !peak_key(config).empty();
   for (const auto& [path, key] : kSame) {
-    const bool is_replaced = own_peak && key == std::string_view("train.lr");
-    if (run_file.has(path) && !is_replaced) run_file.report(path, key, config.find(path)->dump());
+    if (own_peak && key == std::string_view("train.lr")) continue;
+    if (config.find(path) != nullptr) {
+      run_file.report(path, key, config.find(path)->dump());
+    } else if (uses_default(config, path)) {
+      report.equivalent(
+          config.label(path), "its default", concat(key, " = ", find_key(path)->value));
+    }
   }
   for (const HostKey& k : host_keys) {
     const bool given = config.find(k.path) != nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "yoke/optimizer.h"
 #include "yoke/optimizer_name.hpp"
@@ -14,12 +15,16 @@ constexpr const char* kType = "optimizer.type";
 constexpr const char* kMode = "optimizer.params.adam_w_mode";
 constexpr const char* kCorrection = "optimizer.params.bias_correction";
 
-// Returns the type as DeepSpeed reads it; "" if the file does not give it.
-std::string type_of(const DsConfig& config) {
-  std::string type = config.string(kType).value_or("");
+// DeepSpeed ignores case.
+std::string lower(std::string type) {
   std::transform(
       type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::tolower(c); });
   return type;
+}
+
+// Returns the type as DeepSpeed reads it; "" if the file does not give it.
+std::string type_of(const DsConfig& config) {
+  return lower(config.string(kType).value_or(""));
 }
 
 bool is_adam(const std::string& type) {
@@ -64,7 +69,7 @@ void compare(const DsConfig& config, const YokeOptimizer& run, PlanMessages& mes
     if (is_mode) {
       refuse(config, kMode, own == "adam" ? "false" : "true", line, messages);
     } else {
-      refuse(config, kType, concat(type, " or \"auto\""), line, messages);
+      refuse(config, kType, type, line, messages);
     }
   }
   if (correction && yoke_is_adam(run.kind) && *correction != corrects(run)) {
@@ -86,6 +91,11 @@ void refuse_params_of_adam(const DsConfig& config, PlanMessages& messages) {
 
 }  // namespace
 
+bool has_optimizer(std::string type) {
+  type = lower(std::move(type));
+  return is_adam(type) || type == "lion";
+}
+
 OptimizerType optimizer_type(const DsConfig& config) {
   const std::string type = type_of(config);
   if (type == "lion") return {"lion", std::nullopt};
@@ -95,9 +105,18 @@ OptimizerType optimizer_type(const DsConfig& config) {
   return {decoupled ? "adamw" : "adam", config.boolean(kCorrection).value_or(true)};
 }
 
+bool uses_default(const DsConfig& config, std::string_view path) {
+  if (!config.has_file() || config.find(path) != nullptr || config.is_auto(path)) return false;
+  if (path == "gradient_clipping") return true;
+  const auto type = optimizer_type(config).optimizer;
+  if (!type || config.find("optimizer.type") == nullptr) return false;
+  if (!path.starts_with("optimizer.params.")) return false;
+  return type != "lion" || path != "optimizer.params.eps";
+}
+
 void check_optimizer(const DsConfig& config, const YokeOptimizer& run, PlanMessages& messages) {
   const std::string type = type_of(config);
-  if (!type.empty() && !is_adam(type) && type != "lion") {
+  if (!type.empty() && !has_optimizer(type)) {
     messages.push_back({config.label(kType),
                         config.shown(kType),
                         "\"AdamW\", \"Adam\", \"Lion\"",

@@ -12,6 +12,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "plugins/deepspeed_stub/config/ds_config.hpp"
 
@@ -23,8 +24,15 @@ struct OptimizerType {
   std::optional<bool> corrects;          // train.bias_correction
 };
 
+// Returns whether this backend has the optimizer that DeepSpeed gets with this optimizer.type.
+bool has_optimizer(std::string type);
+
 // Returns what the ds_config means; nothing for a type that is not in the table.
 OptimizerType optimizer_type(const DsConfig& config);
+
+// Returns whether DeepSpeed's default of a key counts, because the file does not give it: it names
+// an optimizer that has the parameter at `path`, or the key is gradient_clipping.
+bool uses_default(const DsConfig& config, std::string_view path);
 
 // Refuses an optimizer that this backend does not have, a ds_config that means another one than
 // that of the run, and parameters that DeepSpeed's class does not have.

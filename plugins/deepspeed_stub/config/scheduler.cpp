@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "plugins/deepspeed_stub/config/auto_values.hpp"
+#include "plugins/deepspeed_stub/config/optimizer_type.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
@@ -29,10 +31,11 @@ const std::vector<Scheduler>& schedulers() {
   static const Param kShape{"warmup_type", "lr_schedule.warmup_shape", "\"log\""};
   static const Param kTotal{"total_num_steps", "lr_schedule.total_steps", ""};
   static const Param kPeak{"warmup_max_lr", "train.lr", "null"};
+  static const Param kDecayPeak{"warmup_max_lr", "train.lr", "0.001"};
   static const Param kLow{"warmup_min_lr", "lr_schedule.start_factor", "0.0"};
   static const std::vector<Scheduler> all{
       {"WarmupLR", {kSteps, kShape, kPeak, kLow}},
-      {"WarmupDecayLR", {kSteps, kShape, kPeak, kLow, kTotal}},
+      {"WarmupDecayLR", {kSteps, kShape, kDecayPeak, kLow, kTotal}},
       {"WarmupCosineLR",
        {kSteps,
         kShape,
@@ -101,15 +104,27 @@ class Reader {
     const std::string path = path_of(param.name);
     Json value = value_of(config_, param);
     if (!value.is_null()) {
-      const double peak = config_.number(peak_key(config_)).value_or(lr);
-      if (is_rate(param) && peak > 0) value = value.get<double>() / peak;
+      if (const double peak = peak_rate(lr); is_rate(param) && peak > 0)
+        value = value.get<double>() / peak;
       add(path, param.key, std::move(value));
     } else if (param.otherwise[0] == '\0' && !config_.is_auto(path)) {
       messages_.push_back({config_.label(path),
                            "unset",
-                           "a value, or \"auto\"",
+                           concat("a value", or_auto(path)),
                            concat("DeepSpeed's ", scheduler_.name, " requires it")});
     }
+  }
+  // Returns train.lr of a run file that means the same: the peak of the scheduler, else the rate of
+  // the optimizer, else that of the run.
+  double peak_rate(double lr) const {
+    constexpr const char* kOfOptimizer = "optimizer.params.lr";
+    for (const Param& param : scheduler_.params) {
+      if (param.key != std::string_view("train.lr")) continue;
+      if (const Json value = value_of(config_, param); !value.is_null()) return value.get<double>();
+    }
+    if (uses_default(config_, kOfOptimizer))
+      return std::stod(std::string(find_key(kOfOptimizer)->value));
+    return config_.number(kOfOptimizer).value_or(lr);
   }
   // Returns true for a learning rate that is a fraction of train.lr in a run file.
   static bool is_rate(const Param& param) {

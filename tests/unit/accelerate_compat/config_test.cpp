@@ -102,7 +102,7 @@ TEST(AccelerateConfig, ReportsEveryProblemAtOnce) {
           HasSubstr("fsdp_offload_params = true; allowed: false; offload is not supported"),
           HasSubstr("fsdp_version = 2; allowed: unset; fsdp_config has an effect only with"),
           HasSubstr("sp_size = 2; allowed: 1; DeepSpeed's Ulysses"),
-          HasSubstr(":8: deepspeed_config = {...}; allowed: unset; use parallel_backend"),
+          HasSubstr(":8: deepspeed_config.zero_stage = 2; no effect without distributed_type"),
           HasSubstr(":9: megatron_lm_config = {...}"),
           HasSubstr(":10: nonsense = 1; allowed: a key of Accelerate")));
 }

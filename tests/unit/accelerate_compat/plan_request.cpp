@@ -101,6 +101,10 @@ std::vector<std::string> PlanRequest::ask() {
   std::vector<std::string> texts;
   lines.clear();
   for (const auto& r : plan.refusals) {
+    if (r.note && r.allowed.starts_with('#')) {
+      comments.push_back(r.key + " = " + r.given + r.allowed);
+      continue;
+    }
     if (r.note && !r.allowed.empty()) {
       lines.push_back(r.key + " = " + r.given + " -> " + r.allowed);
       continue;

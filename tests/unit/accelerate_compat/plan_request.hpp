@@ -24,7 +24,8 @@ struct PlanRequest {
 
   yoke::testing::MockPlan plan;
   yoke::testing::MockModel model{{YOKE_F32, true}};
-  std::vector<std::string> lines;  // "<key> = <given> -> <line>"
+  std::vector<std::string> lines;     // "<key> = <given> -> <line>"
+  std::vector<std::string> comments;  // "<key> = <given># <text>", about keys without a line
 
   // The inner backend: its behaviour, and the options that it receives.
   std::map<std::string, std::string> inner_given;  // section [ptd] of the run file

@@ -117,8 +117,11 @@ TEST(Plan, WithoutAConfigAllRanksAreReplicas) {
 }
 
 TEST(Plan, OtherTypesAreRefusedByName) {
-  EXPECT_THAT(ask("distributed_type: DEEPSPEED\n"),
-              ElementsAre(HasSubstr("use parallel_backend = \"deepspeed_stub\" with")));
+  EXPECT_THAT(
+      ask("distributed_type: DEEPSPEED\n"),
+      ElementsAre(AllOf(HasSubstr("parallel_backend = \"accelerate_compat\"; allowed: "
+                                  "\"deepspeed_stub\""),
+                        HasSubstr("with: yoke config import config_file.file > run.toml"))));
   EXPECT_THAT(ask("distributed_type: MULTI_CPUS\n"),
               ElementsAre(HasSubstr("did you mean 'MULTI_CPU'?")));
   EXPECT_THAT(ask("distributed_type: XLA\n"), ElementsAre(HasSubstr("no other type is supported")));

@@ -48,7 +48,6 @@ TEST(OptimizerType, AgreesWithTheRunThatItMeans) {
       {YOKE_LION, R"({"type": "Lion", "params": {"betas": [0.9, 0.95]}})"}};
   for (const Case& c : cases) EXPECT_THAT(ask_with(c.kind, c.optimizer), IsEmpty()) << c.optimizer;
   for (const int32_t kind : kKinds) {
-    EXPECT_THAT(ask_with(kind, R"({"type": "auto"})"), IsEmpty()) << kind;
     EXPECT_THAT(ask_with(kind, "{}"), IsEmpty()) << kind;
   }
 }
@@ -82,6 +81,7 @@ TEST(OptimizerType, RefusesWhatDeepSpeedsLionWouldNotTake) {
                            HasSubstr("bias_correction = true; allowed: unset")));
 }
 
+// Parameters that the file leaves out have the defaults of DeepSpeed's classes.
 TEST(OptimizerType, BecomesKeysOfTheRunFile) {
   const auto lines = [](const std::string& optimizer) {
     PlanRequest run(2, R"({"optimizer": )" + optimizer + "}");
@@ -91,12 +91,23 @@ TEST(OptimizerType, BecomesKeysOfTheRunFile) {
   const std::string backend = "parallel_backend = \"deepspeed_stub\"";
   EXPECT_THAT(
       lines(R"({"type": "Adam", "params": {"adam_w_mode": false, "bias_correction": false}})"),
-      UnorderedElementsAre("train.optimizer = \"adam\"", "train.bias_correction = false", backend));
+      UnorderedElementsAre("train.optimizer = \"adam\"",
+                           "train.bias_correction = false",
+                           "train.lr = 0.001",
+                           "train.betas = [0.9, 0.999]",
+                           "train.eps = 1e-8",
+                           "train.weight_decay = 0.0",
+                           backend));
   EXPECT_THAT(
-      lines(R"({"type": "AdamW", "params": {"bias_correction": true}})"),
+      lines(R"({"type": "AdamW", "params": {"bias_correction": true, "lr": "auto", "eps": "auto",
+                                            "betas": "auto", "weight_decay": "auto"}})"),
       UnorderedElementsAre("train.optimizer = \"adamw\"", "train.bias_correction = true", backend));
   EXPECT_THAT(lines(R"({"type": "Lion"})"),
-              UnorderedElementsAre("train.optimizer = \"lion\"", backend));
+              UnorderedElementsAre("train.optimizer = \"lion\"",
+                                   "train.lr = 0.001",
+                                   "train.betas = [0.9, 0.999]",
+                                   "train.weight_decay = 0.0",
+                                   backend));
 }
 
 }  // namespace

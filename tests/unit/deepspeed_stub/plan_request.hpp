@@ -21,11 +21,16 @@ struct PlanRequest {
   // "note: ".
   std::vector<std::string> ask() {
     YokeError err = yoke::make_error();
-    plan.ask(plugin(), model.summary(), &err);
+    plan.ask(plugin(), summary, &err);
     std::vector<std::string> texts;
     for (const auto& r : plan.refusals) {
+      if (r.note && r.allowed.starts_with('#')) {
+        comments.push_back(r.key + " = " + r.given + r.allowed);
+        continue;
+      }
       if (r.note && !r.allowed.empty()) {
-        lines.push_back(r.allowed);
+        (r.given == "its default" && r.allowed.starts_with("train.clip") ? clip : lines)
+            .push_back(r.allowed);
         continue;
       }
       std::string text = (r.note ? "note: " : "") + r.key + " = " + r.given;
@@ -36,9 +41,12 @@ struct PlanRequest {
   }
   int32_t degree(int axis) const { return plan.plan.degree[axis]; }
 
-  std::vector<std::string> lines;  // lines of a run file that replace the ds_config
+  std::vector<std::string> lines;     // lines of a run file that replace the ds_config
+  std::vector<std::string> comments;  // "<key> = <given># <text>", about keys without a line
+  std::vector<std::string> clip;      // the line of DeepSpeed's default clipping, if it counts
   yoke::testing::MockPlan plan;
   yoke::testing::MockModel model{{YOKE_F32, true}};
+  YokeModelSummary summary = model.summary();  // a copy that a test may change
 };
 
 inline std::vector<std::string> ask(const std::string& json, int world = 2) {

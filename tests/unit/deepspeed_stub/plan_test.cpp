@@ -14,10 +14,10 @@ namespace yoke::deepspeed_stub::testing {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 // ---- Degrees and precision ----
@@ -41,6 +41,20 @@ TEST(Plan, OtherDegreesAreRefusedAllAtOnce) {
               ElementsAre(AllOf(HasSubstr("dp_degree = 2; allowed: 1"),
                                 HasSubstr("at ZeRO stage 1 all 4 rank(s) belong to dp_shards")),
                           HasSubstr("tp_degree = 2; allowed: 1")));
+}
+
+TEST(Plan, ADegreeThatContradictsTheStageOfTheFileIsRefusedWithTheFile) {
+  PlanRequest run(2, R"({"zero_optimization": {"stage": 3}})");
+  run.plan.plan.degree[YOKE_DP_REPLICATE] = 2;
+  run.plan.plan.degree[YOKE_DP_SHARD] = 1;
+  EXPECT_THAT(run.ask(),
+              ElementsAre(AllOf(HasSubstr("zero_optimization.stage = 3; allowed: 0; the run has "
+                                          "dp_degree = 2, but at ZeRO stage 3 all 2 rank(s)"),
+                                StartsWith("config_file.file:")),
+                          HasSubstr("dp_shards = 1; allowed: 2")));
+  PlanRequest zero(2, "{}");
+  zero.plan.plan.degree[YOKE_DP_SHARD] = 2;
+  EXPECT_THAT(zero.ask(), ElementsAre(HasSubstr("zero_optimization.stage = unset; allowed: 1, 2")));
 }
 
 TEST(Plan, PrecisionIsFp32Fp64OrSixteenBitsWithFp32Reduction) {
@@ -77,6 +91,8 @@ TEST(Equivalents, HaveALineForEveryKeyWithAnEffect) {
                                    "train.optimizer = \"adamw\"",
                                    "train.lr = 0.003",
                                    "train.betas = [0.9,0.95]",
+                                   "train.eps = 1e-8",
+                                   "train.weight_decay = 0.0",
                                    "precision.param = \"bf16\"",
                                    "parallel_backend = \"deepspeed_stub\"",
                                    "deepspeed_stub.zero_stage = 3",
@@ -94,58 +110,37 @@ TEST(Equivalents, HaveNoLineForAutoAndForInlineKeys) {
       ElementsAre("parallel_backend = \"deepspeed_stub\"", "deepspeed_stub.overlap_comm = true"));
 }
 
-// ---- The file ----
-
-TEST(DsConfig, RefusesWhatIsNotJsonWithItsPosition) {
-  EXPECT_THAT(ask("{\n  \"train_batch_size\": 8,\n  oops\n}"),
-              ElementsAre(AllOf(HasSubstr("deepspeed_stub.config_file = config_file.file"),
-                                HasSubstr("config_file.file, line 3, column 3: syntax error"))));
-  EXPECT_THAT(ask("[1]"), ElementsAre(HasSubstr("its top level is of type array")));
+TEST(Equivalents, OfAFileThatDoesNotClipSaySo) {
+  const auto clip = [](const std::string& file) {
+    PlanRequest run(2, file);
+    run.ask();
+    return run.clip;
+  };
+  EXPECT_THAT(clip(R"({"train_batch_size": 8})"), ElementsAre("train.clip = 0.0"));
+  EXPECT_THAT(clip(R"({"gradient_clipping": "auto"})"), IsEmpty());
+  EXPECT_THAT(clip(R"({"gradient_clipping": 0.5})"), IsEmpty());
+  EXPECT_THAT(clip(""), IsEmpty()) << "there is no file";
 }
 
-TEST(DsConfig, AKeyGivenTwiceIsRefused) {
-  EXPECT_THAT(ask(R"({"zero_optimization": {"stage": 1, "overlap_comm": true, "stage": 2}})"),
-              ElementsAre(HasSubstr("zero_optimization.stage = given twice")));
-}
-
-TEST(DsConfig, AnUnknownKeyIsRefusedWithTheNearestOne) {
-  EXPECT_THAT(ask(R"({"zero_optimisation": {}, "zero_optimization": {"stge": 1}})"),
-              UnorderedElementsAre(AllOf(HasSubstr("config_file.file: zero_optimisation"),
-                                         HasSubstr("did you mean 'zero_optimization'?")),
-                                   AllOf(HasSubstr("zero_optimization.stge = 1"),
-                                         HasSubstr("did you mean 'stage'?"))));
-}
-
-TEST(DsConfig, AutoAndNullCountAsNotGiven) {
-  EXPECT_THAT(ask(R"({"train_batch_size": "auto", "gradient_clipping": "auto", "bf16":
-                      {"enabled": "auto"}, "zero_optimization": {"overlap_comm": null},
-                      "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto"}},
-                      "scheduler": null})"),
-              IsEmpty());
-}
-
-TEST(DsConfig, ReportsEveryProblemAtOnce) {
+TEST(Equivalents, DeriveTheBatchFromTheRanksIfTheFileLeavesItOut) {
+  const auto batch_of = [](const std::string& json) {
+    PlanRequest run(2, json);
+    run.ask();
+    std::vector<std::string> lines;
+    for (const std::string& line : run.lines) {
+      if (line.starts_with("train.global_batch")) lines.push_back(line);
+    }
+    return lines;
+  };
   EXPECT_THAT(
-      ask(R"({"train_batch_size": 9, "fp16": {"enabled": true}, "bf16": {"enabled": true},
-              "scheduler": {"type": "WarmUpLR"}, "optimizer": {"type": "OneBitAdam"},
-              "gradient_clipping": 0.5, "zero_optimization": {"stage": 4, "reduce_bucket_size": 0,
-              "allgather_bucket_size": 3, "offload_optimizer": {"device": "nvme"},
-              "zero_quantized_weights": true, "mics_shard_size": 2, "overlap_comm": "yes"}})"),
-      UnorderedElementsAre(
-          AllOf(HasSubstr("train_batch_size = 9; allowed: 8"), HasSubstr("train.global_batch = 8")),
-          AllOf(HasSubstr("fp16.enabled = true"), HasSubstr("precision.param = \"fp32\"")),
-          HasSubstr("fp16.enabled and bf16.enabled = true; allowed: one of them"),
-          AllOf(HasSubstr("bf16.enabled = true"), HasSubstr("precision.param = \"fp32\"")),
-          AllOf(HasSubstr("scheduler.type = \"WarmUpLR\""), HasSubstr("did you mean 'WarmupLR'?")),
-          HasSubstr("optimizer.type = \"OneBitAdam\"; allowed: \"AdamW\", \"Adam\", \"Lion\""),
-          AllOf(HasSubstr("gradient_clipping = 0.5"), HasSubstr("train.clip = 1.0")),
-          HasSubstr("zero_optimization.stage = 4; allowed: 0, 1, 2, 3"),
-          HasSubstr("reduce_bucket_size = 0; allowed: 1 or more"),
-          HasSubstr("allgather_bucket_size = 3; allowed: a multiple of 2"),
-          HasSubstr("offload_optimizer.device = \"nvme\"; allowed: \"none\""),
-          HasSubstr("zero_quantized_weights = true; allowed: false"),
-          HasSubstr("mics_shard_size = 2; allowed: -1"),
-          HasSubstr("overlap_comm = \"yes\"; allowed: true | false")));
+      batch_of(R"({"train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 3})"),
+      ElementsAre("train.global_batch = 48"));
+  EXPECT_THAT(batch_of(R"({"train_micro_batch_size_per_gpu": 8})"),
+              ElementsAre("train.global_batch = 16"));
+  EXPECT_THAT(batch_of(R"({"train_micro_batch_size_per_gpu": 8,
+                           "gradient_accumulation_steps": "auto"})"),
+              IsEmpty())
+      << "the run decides";
 }
 
 // ---- Scheduler ----
@@ -179,6 +174,16 @@ TEST(Scheduler, HasDeepSpeedsDefaults) {
                                    "train.warmup = 1000",
                                    "lr_schedule.warmup_shape = \"log\"",
                                    "parallel_backend = \"deepspeed_stub\""));
+  // Unlike WarmupLR, it does not take the rate of the optimizer.
+  EXPECT_THAT(lines_of(R"({"type": "WarmupDecayLR", "params": {"total_num_steps": 2000,
+                           "warmup_min_lr": 1e-4}})"),
+              UnorderedElementsAre("train.schedule = \"WarmupDecayLR\"",
+                                   "lr_schedule.start_factor = 0.1",
+                                   "train.lr = 0.001",
+                                   "train.warmup = 1000",
+                                   "lr_schedule.warmup_shape = \"log\"",
+                                   "lr_schedule.total_steps = 2000",
+                                   "parallel_backend = \"deepspeed_stub\""));
   EXPECT_THAT(lines_of(R"({"type": "LRRangeTest"})"),
               UnorderedElementsAre("train.schedule = \"LRRangeTest\"",
                                    "train.lr = 0.001",
@@ -194,6 +199,7 @@ TEST(Scheduler, LeavesAutoToTheRun) {
                            "total_num_steps": "auto", "warmup_type": "linear"}})"),
               UnorderedElementsAre("train.schedule = \"WarmupDecayLR\"",
                                    "train.lr = 0.5",
+                                   "lr_schedule.start_factor = 0.0",
                                    "lr_schedule.warmup_shape = \"linear\"",
                                    "parallel_backend = \"deepspeed_stub\""));
 }
@@ -211,42 +217,6 @@ TEST(Scheduler, RefusesWhatDeepSpeedsClassWouldNotTake) {
   EXPECT_THAT(ask(R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1}}})"),
               ElementsAre(AllOf(HasSubstr("warmup_max_lr = 1"),
                                 HasSubstr("the run has train.lr = 0.003"))));
-}
-
-TEST(DsConfig, AcceptsHarmlessValuesAndNotesKeysWithoutEffect) {
-  EXPECT_THAT(ask(R"({"fp16": {"enabled": false}, "steps_per_print": 10, "zero_optimization":
-                      {"stage": 2, "offload_param": {"device": "none", "pin_memory": true},
-                       "contiguous_gradients": true, "stage3_max_live_parameters": 1e9}})"),
-              UnorderedElementsAre(
-                  HasSubstr("note: config_file.file: steps_per_print = 10; no effect here"),
-                  HasSubstr("offload_param.pin_memory"),
-                  HasSubstr("contiguous_gradients"),
-                  HasSubstr("stage3_max_live_parameters = 1000000000; no effect at ZeRO stage 2")));
-}
-
-TEST(DsConfig, MayRepeatTheValuesOfTheRun) {
-  EXPECT_THAT(ask(R"({"train_batch_size": 8, "gradient_clipping": 1, "communication_data_type":
-                      "fp32", "bf16": {"enabled": false}, "optimizer": {"type": "adam", "params":
-                      {"lr": 0.003, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}}})"),
-              IsEmpty());
-  EXPECT_THAT(ask(R"({"optimizer": {"params": {"lr": 0.1, "betas": [0.9, 0.999]}}})"),
-              UnorderedElementsAre(
-                  AllOf(HasSubstr("lr = 0.1"), HasSubstr("the run has train.lr = 0.003")),
-                  AllOf(HasSubstr("betas = [0.9,0.999]"), HasSubstr("train.betas = [0.9,0.95]"))));
-}
-
-TEST(DsConfig, AnInlineKeyIsTheSameKey) {
-  PlanRequest run(2, R"({"zero_optimization": {"stage": 2}})");
-  run.plan.options["reduce_bucket_size"] = "0";
-  EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("deepspeed_stub.reduce_bucket_size = 0")));
-  run.plan.options = {{"config_file", R"({"zero_optimization": {"stage": 2}})"},
-                      {"zero_stage", "3"}};
-  EXPECT_THAT(
-      run.ask(),
-      ElementsAre(AllOf(HasSubstr("deepspeed_stub.zero_stage = 3"),
-                        HasSubstr("config_file.file: zero_optimization.stage = 2; remove one"))));
-  run.plan.options["zero_stage"] = "2";
-  EXPECT_THAT(run.ask(), IsEmpty());
 }
 
 // ---- The batch rule; the global batch is 8 ----

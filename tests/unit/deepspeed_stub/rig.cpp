@@ -108,6 +108,9 @@ void train_rank(const Job& job, MockHost& host, Outcome& outcome, Assembly& asse
   job.run.configure(plan);
   plan.options = job.options;
   plan.plan.world_size = job.ranks;
+  const int64_t micro = std::min<int64_t>(job.run.micro_batch, 8 / job.ranks);
+  plan.plan.micro_batch = static_cast<int32_t>(micro);
+  if (job.reduce != 0) plan.plan.reduce_dtype = job.reduce;
   const bool first = host.host.rank == 0;
   std::optional<EmulatedCuda> cuda;
   YokeModel wrapped = model.model();
@@ -118,7 +121,6 @@ void train_rank(const Job& job, MockHost& host, Outcome& outcome, Assembly& asse
   {
     Session session(*job.backend, plan, host, wrapped);
     if (job.start != nullptr) load(session, cuda, *job.start);
-    const int64_t micro = std::min<int64_t>(job.run.micro_batch, 8 / job.ranks);
     for (int t = job.first_step; t <= job.last_step; ++t) {
       const MockBatch batch({8, micro, host.host.rank, job.ranks}, t);
       const int64_t waits = cuda ? cuda->waits() : 0;
@@ -147,10 +149,13 @@ Outcome train(const Job& job) {
   Outcome outcome;
   Assembly assembly;
   MockWorld world(job.ranks);
+  std::vector<std::vector<std::string>> logs(job.ranks);
   world.run([&](int32_t rank) {
     MockHost host(&world, rank, job.ranks);
     train_rank(job, host, outcome, assembly);
+    logs[rank] = host.log;
   });
+  for (const auto& lines : logs) outcome.log.insert(outcome.log.end(), lines.begin(), lines.end());
   outcome.bytes = world.bytes();
   outcome.state = assembly.take();
   const MockModel model({job.run.dtype, job.run.tied});

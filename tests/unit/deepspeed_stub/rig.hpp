@@ -27,6 +27,7 @@ using State = std::map<std::string, Tensor>;  // key: "name/kind"
 
 struct Job {
   MockRun run{.name = "adamw"};
+  int32_t reduce = 0;  // dtype of the reduction; 0 = fp32 or fp64
   int ranks = 1;
   std::map<std::string, std::string> options;  // options of the backend
   int first_step = 1, last_step = MockRun::kSteps;
@@ -55,6 +56,7 @@ struct Outcome {
   MockTrace trace;
   State state;                           // final state, assembled from all ranks
   YokeWrapResult wrapped{};              // result of wrap_model on rank 0
+  std::vector<std::string> log;          // lines that the ranks logged, in the order of the ranks
   std::map<std::string, int64_t> bytes;  // MockWorld::bytes after all steps
   std::vector<int64_t> waits;  // waits of rank 0 for its EmulatedCuda, one number per step
 };
