@@ -24,7 +24,9 @@
 #include "core/compare/case_process.hpp"
 #include "core/compare/comparison.hpp"
 #include "core/compare/gate.hpp"
+#include "core/compare/recommendation.hpp"
 #include "core/compare/report.hpp"
+#include "core/compare/results.hpp"
 #include "core/compare/summary.hpp"
 #include "core/config/config.hpp"
 #include "core/launch/environment.hpp"
@@ -32,6 +34,7 @@
 #include "core/metrics/run_folder.hpp"
 #include "core/model/hf_config.hpp"
 #include "core/model/model_dims.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -51,12 +54,6 @@ struct Request {
 
 void print_message(const std::string& text) {
   std::fprintf(stderr, "yoke: %s\n", text.c_str());
-}
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
-  return text;
 }
 
 LoadedConfig load(const Request& request, const std::vector<std::string>& overrides) {
@@ -137,7 +134,7 @@ std::vector<LoadedConfig> check_cases(const Request& request, const std::vector<
   }
   if (backends.empty() && faults.empty()) return configs;
   backends.insert(backends.end(), faults.begin(), faults.end());
-  throw Stop{faults.size() == backends.size() ? kExitUsage : kExitPlugin, joined(backends)};
+  throw Stop{faults.size() == backends.size() ? kExitUsage : kExitPlugin, join(backends, "\n")};
 }
 
 // Returns a path, or a list of paths, as absolute paths. An empty path stays empty.
@@ -244,22 +241,27 @@ void print_result(const Request& request, const Comparison& comparison, int exit
 }
 
 // Prints to stderr the details that do not fit into the table.
-void print_details(const Comparison& comparison, const std::vector<std::string>& gates) {
+void print_details(const Comparison& comparison) {
   const bool bright = ::isatty(STDERR_FILENO) == 1 && wants_colour();
   for (const std::string& text : compare::problems(comparison))
     std::fprintf(stderr, "%s\n", colour(text, "31", bright).c_str());
-  for (const std::string& text : gates)
-    std::fprintf(stderr, "%s\n", colour(text, "31", bright).c_str());
-  if (const std::string speed = compare::speed_text(comparison); !speed.empty())
-    std::fprintf(stderr, "%s\n", speed.c_str());
+  for (const compare::GateResult& gate : comparison.gates) {
+    if (gate.passed) continue;
+    std::fprintf(stderr, "%s\n", colour(compare::failure_text(gate), "31", bright).c_str());
+  }
+  for (const auto& lines : {compare::remarks(comparison), compare::recommendation_text(comparison)})
+    for (const std::string& text : lines) print_message(text);
 }
 
-int exit_code_of(const Comparison& comparison, const std::vector<std::string>& gates) {
+int exit_code_of(const Comparison& comparison) {
   const auto& cases = comparison.cases;
   const bool differs = std::any_of(cases.begin(), cases.end(), [](const compare::CaseResult& c) {
     return c.failure.empty() && !c.passed();
   });
-  if (differs || !gates.empty()) return kExitGate;
+  const bool gates_passed = std::all_of(comparison.gates.begin(),
+                                        comparison.gates.end(),
+                                        [](const compare::GateResult& g) { return g.passed; });
+  if (differs || !gates_passed) return kExitGate;
   const bool failed = std::any_of(
       cases.begin(), cases.end(), [](const compare::CaseResult& c) { return !c.failure.empty(); });
   return failed || comparison.reference_case() == nullptr ? kExitFailed : kExitOk;
@@ -283,14 +285,14 @@ int run(const Request& request) {
                        plan.threads == 1 ? " thread" : " threads",
                        " per rank; the runs are in ",
                        plan.folder));
-  const Comparison comparison = compare::run_comparison(plan, print_message);
-  std::vector<std::string> broken;
+  Comparison comparison = compare::run_comparison(plan, print_message);
   for (const compare::Gate& gate : gates) {
-    for (std::string& line : compare::failures(gate, comparison)) broken.push_back(std::move(line));
+    for (compare::GateResult& result : compare::measure(gate, comparison))
+      comparison.gates.push_back(std::move(result));
   }
-  const int code = exit_code_of(comparison, broken);
+  const int code = exit_code_of(comparison);
   print_result(request, comparison, code);
-  print_details(comparison, broken);
+  print_details(comparison);
   if (!request.json_file.empty())
     replace_text(request.json_file, compare::to_json(comparison, request.words, code));
   if (!request.report.empty())
@@ -371,7 +373,7 @@ int compare_command(const std::vector<std::string>& args) {
   Numbers numbers;
   add_options(app, request, numbers);
   request.words = "yoke compare";
-  for (const std::string& word : args) request.words += " " + word;
+  for (const std::string& word : args) request.words += " " + shell_word(word);
 
   return run_command(app, args, [&]() -> int {
     try {

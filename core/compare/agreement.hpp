@@ -39,6 +39,13 @@ Bounds bounds_of(Level level, const std::string& dtype, int64_t blocks);
 // products in fp8, else L1.
 Level required_level(const RunFacts& a, const RunFacts& b);
 
+// Rounding compares two runs in fp32 with the same run in fp64.
+struct Rounding {
+  // The largest relative differences of the losses from those of the run in fp64.
+  double reference = 0, run = 0;
+  bool explains = false;  // true if rounding explains the difference between the two runs
+};
+
 // Agreement is the result of a comparison of two runs.
 struct Agreement {
   Level level = Level::kDiffers;  // closest level whose bounds hold
@@ -46,11 +53,32 @@ struct Agreement {
   double loss = 0, grad_norm = 0, gradient = 0, param = 0;
   int64_t loss_step = 0, norm_step = 0;
   std::string gradient_tensor, param_tensor;
-  int64_t first_bad = -1;  // first step outside of the bounds of `required`; -1 = none
+  int64_t first_bad = -1;            // first step outside of the bounds of `required`; -1 = none
+  std::string exceeded;              // first value outside of its bound, as text; "" = none
+  std::optional<Rounding> rounding;  // set if a run in fp64 was needed and made
 };
 
 // Compares two runs step by step, and their states after the steps at which both have saved one.
 // `required` selects the bounds that first_bad refers to. Throws Error if a state cannot be read.
 Agreement compare_runs(const RunFacts& reference, const RunFacts& run, Level required);
+
+// How many times as far from the run in fp64 as the reference a run may be. The error of a sum of
+// 1024 terms is about 32 times as large if they are added one after the other as it is if they are
+// added pairwise, while a product in TF32 is off by 8192 times the rounding of fp32.
+inline constexpr double kRoundingFactor = 32;
+
+// Returns true if a run in fp64 can show whether a difference between two runs is only rounding:
+// both compute in fp32, start from the same bits and do not reach L1, and no gradient of step 1
+// differs by more than 1 %.
+bool needs_exact_run(const RunFacts& reference, const RunFacts& run, const Agreement& agreement);
+
+// Decides whether rounding explains why two runs differ. `exact` is the reference in fp64. Rounding
+// explains a difference if every value that has a bound is at most kRoundingFactor times as far
+// from the exact one as that of the reference, or within the bound of L1. Then the level of
+// `agreement` becomes L1 and first_bad becomes -1. Throws Error if a state cannot be read.
+void judge_rounding(const RunFacts& exact,
+                    const RunFacts& reference,
+                    const RunFacts& run,
+                    Agreement& agreement);
 
 }  // namespace yoke::compare

@@ -5,7 +5,9 @@
 //
 // The states of a run are large, so only those after step 1 and step 10 are saved at first. If a
 // case differs later, it runs again together with the reference, this time with the states around
-// the first bad step, which find_likely_cause() needs.
+// the first bad step, which find_likely_cause() needs. If a difference may be rounding, the
+// reference also runs in fp64. Cases that differ by design are not judged step by step: they run
+// once more, with an evaluation at the end, and so does the reference.
 
 #include "core/compare/comparison.hpp"
 
@@ -13,11 +15,11 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "core/base/files.hpp"
 #include "core/base/text.hpp"
 #include "core/compare/case_process.hpp"
+#include "core/compare/runner.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -26,116 +28,6 @@ namespace {
 
 // The first steps fill caches and memory pools, so they are left out of the times.
 constexpr size_t kWarmup = 5;
-constexpr size_t kReasonLines = 3, kReasonLength = 400;
-
-std::string list(const std::vector<int64_t>& steps) {
-  std::string text;
-  for (const int64_t step : steps) text += (text.empty() ? "" : ",") + std::to_string(step);
-  return text;
-}
-
-// Returns the last lines of the output as one line for an error message.
-std::string joined_tail(const std::vector<std::string>& lines) {
-  std::string text;
-  const size_t first = lines.size() > kReasonLines ? lines.size() - kReasonLines : 0;
-  for (size_t i = first; i < lines.size(); ++i) text += (text.empty() ? "" : " | ") + lines[i];
-  if (text.size() > kReasonLength) text = "... " + text.substr(text.size() - kReasonLength);
-  return text.empty() ? "it printed nothing" : text;
-}
-
-// Returns the reason from exit.json, which describes a failure better than the last lines of the
-// output; "" = there is none.
-std::string reason_in(const std::string& dir) {
-  const std::string path = dir + "/exit.json";
-  if (!std::filesystem::exists(path)) return "";
-  const auto json = nlohmann::json::parse(read_text(path, 1 << 20), nullptr, false);
-  return json.is_object() ? json.value("reason", "") : "";
-}
-
-// Runner runs one case at a time.
-class Runner {
- public:
-  Runner(const Plan& plan, const std::function<void(const std::string&)>& progress)
-      : plan_(plan), progress_(progress) {}
-
-  // Runs a case once, in the folder `name`. The run saves its state after each of the steps in
-  // `states`. Throws Error with the reason if the run failed.
-  RunFacts run(const CaseSpec& spec, const std::string& name, const std::vector<int64_t>& states) {
-    const std::string dir = plan_.folder + "/" + spec.name + "/" + name;
-    const std::string log = dir + ".log";
-    make_folders(plan_.folder + "/" + spec.name);
-    const RankCommand command =
-        spec.external() ? external_command(spec, dir) : yoke_command(spec, dir, states);
-    const CommandResult result = run_command(command, log, plan_.timeout);
-    if (interrupted_by() != 0) throw Error(YOKE_CANCELLED, "interrupted");
-    if (result.timed_out) {
-      throw Error(YOKE_DEADLINE_EXCEEDED,
-                  concat("did not end within ",
-                         plan_.timeout.count(),
-                         " s (--timeout); it printed last: ",
-                         joined_tail(result.last_lines)));
-    }
-    if (spec.external()) return external_facts(dir, result);
-    if (!result.ending.ok()) {
-      const std::string reason = reason_in(dir);
-      throw Error(YOKE_UNKNOWN,
-                  ending_text(result.ending) + ": " +
-                      (reason.empty() ? joined_tail(result.last_lines) : reason));
-    }
-    return read_run(dir);
-  }
-
- private:
-  RankCommand yoke_command(const CaseSpec& spec,
-                           const std::string& dir,
-                           const std::vector<int64_t>& states) const {
-    // These keys belong to the comparison, so they take precedence over those of the user.
-    const std::vector<std::string> ours = {"train.steps=" + std::to_string(plan_.steps),
-                                           "metrics.every=1",
-                                           "metrics.tensorboard=false",
-                                           "checkpoint.every=0",
-                                           "checkpoint.keep=1000000",
-                                           "checkpoint.resume=never",
-                                           "eval.every=0",
-                                           "record.facts=true",
-                                           "record.states=" + list(states),
-                                           "run.dir=" + dir};
-    RankCommand command{{plan_.program, "train", plan_.config}, variables()};
-    for (const std::string& word : merged(merged(plan_.overrides, spec.overrides), ours))
-      command.argv.push_back(word);
-    if (spec.nproc)
-      command.argv.insert(command.argv.end(), {"--nproc", std::to_string(*spec.nproc)});
-    return command;
-  }
-
-  RankCommand external_command(const CaseSpec& spec, const std::string& dir) const {
-    make_folders(dir);
-    replace_text(dir + "/run.json", plan_.external_json);
-    RankCommand command{{"/bin/sh", "-c", spec.command}, variables()};
-    command.variables.emplace_back("YOKE_COMPARE_RUN", dir + "/run.json");
-    command.variables.emplace_back("YOKE_COMPARE_OUT", dir + "/steps.jsonl");
-    return command;
-  }
-
-  std::vector<std::pair<std::string, std::string>> variables() const {
-    return {{"OMP_NUM_THREADS", std::to_string(plan_.threads)}};
-  }
-
-  // External programs sometimes abort while they shut down their process groups. So success depends
-  // on what they wrote, not on how they ended.
-  RunFacts external_facts(const std::string& dir, const CommandResult& result) const {
-    try {
-      return read_external(dir + "/steps.jsonl", plan_.steps);
-    } catch (const Error& e) {
-      const std::string how = result.ending.ok() ? "" : ending_text(result.ending) + ": ";
-      throw Error(YOKE_DATA_LOSS,
-                  how + e.what() + "; it printed last: " + joined_tail(result.last_lines));
-    }
-  }
-
-  const Plan& plan_;
-  const std::function<void(const std::string&)>& progress_;
-};
 
 // Returns the median time of a step after the warm-up, in milliseconds.
 double median_step_ms(const RunFacts& run) {
@@ -157,11 +49,19 @@ bool same_losses(const RunFacts& a, const RunFacts& b) {
                     });
 }
 
+// Returns true if the verification found a fault, such as replicas that differ.
+bool violates(const RunFacts& run) {
+  return run.start.violation ||
+         std::any_of(run.steps.begin(), run.steps.end(), [](const StepFacts& s) {
+           return s.violation.has_value();
+         });
+}
+
 // Session performs one comparison.
 class Session {
  public:
   Session(const Plan& plan, const std::function<void(const std::string&)>& progress)
-      : runner_(plan, progress), progress_(progress) {
+      : runner_(plan), progress_(progress) {
     result_.plan = plan;
     for (const CaseSpec& spec : plan.cases) result_.cases.emplace_back().spec = spec;
     if (plan.reference) result_.reference.emplace().spec = *plan.reference;
@@ -170,7 +70,7 @@ class Session {
 
   Comparison run() {
     const Plan& plan = result_.plan;
-    if (result_.reference) run_case(*result_.reference, 1);
+    if (result_.reference) run_reference(*result_.reference);
     for (int64_t repeat = 1; repeat <= plan.repeats; ++repeat) {
       for (CaseResult& c : result_.cases) {
         if (c.failure.empty()) run_case(c, repeat);
@@ -210,12 +110,38 @@ class Session {
     }
   }
 
+  // A backend with an update of its own cannot judge others, so the default backend takes its
+  // place.
+  void run_reference(CaseResult& reference) {
+    run_case(reference, 1);
+    if (!reference.failure.empty() || !reference.runs[0].differs_by_design()) return;
+    const std::string judge = YOKE_DEFAULT_BACKEND;
+    progress_(reference.runs[0].backend + " updates by a rule of its own, so " + judge +
+              " is the reference");
+    reference.spec.overrides = merged(reference.spec.overrides, {"parallel_backend=" + judge});
+    reference.runs.clear();
+    reference.step_ms.clear();
+    ++total_;
+    run_case(reference, 2);
+  }
+
+  // Returns the case that judges if the plan has no reference, or if that failed: the first one
+  // that ran, if possible one that updates by the contract's rule.
+  size_t fallback_reference() const {
+    std::optional<size_t> first;
+    for (size_t i = 0; i < result_.cases.size(); ++i) {
+      const CaseResult& c = result_.cases[i];
+      if (!c.failure.empty()) continue;
+      if (!c.runs[0].differs_by_design()) return i;
+      if (!first) first = i;
+    }
+    return first.value_or(0);
+  }
+
   // Compares every case with the reference, and every two cases with each other.
   void compare_all() {
     const auto ran = [](const CaseResult& c) { return c.failure.empty(); };
-    const auto first = std::find_if(result_.cases.begin(), result_.cases.end(), ran);
-    if (first != result_.cases.end())
-      result_.fallback_reference = static_cast<size_t>(first - result_.cases.begin());
+    result_.fallback_reference = fallback_reference();
     const CaseResult* reference = result_.reference_case();
     if (reference == nullptr) return;
     for (CaseResult& c : result_.cases) {
@@ -223,16 +149,66 @@ class Session {
       for (const RunFacts& again : c.runs)
         c.repeatable = c.repeatable && (c.spec.external() || same_losses(c.runs[0], again));
       c.required = result_.plan.level.value_or(required_level(reference->runs[0], c.runs[0]));
-      c.agreement = compare_runs(reference->runs[0], c.runs[0], c.required);
-      if (c.agreement.level < c.required) c.cause = explain(*reference, c);
+      c.agreement = agreement_of(reference->runs[0], c.runs[0], c.required);
+      c.by_design = c.runs[0].differs_by_design() && !result_.plan.level && !violates(c.runs[0]);
+      if (c.agreement.level < c.required && !c.by_design) c.cause = explain(*reference, c);
     }
+    measure_held_out_losses(*reference);
     for (size_t a = 0; a < result_.cases.size(); ++a) {
       for (size_t b = a + 1; b < result_.cases.size(); ++b) {
         const CaseResult &x = result_.cases[a], &y = result_.cases[b];
         if (ran(x) && ran(y))
           result_.pairs.push_back(
-              {a, b, compare_runs(x.runs[0], y.runs[0], std::min(x.required, y.required))});
+              {a, b, agreement_of(x.runs[0], y.runs[0], std::min(x.required, y.required))});
       }
+    }
+  }
+
+  // Measures the loss on the evaluation data for the cases that differ by design, which have no
+  // other measure of what they learn, and for the reference. A job without evaluation data has no
+  // such loss.
+  void measure_held_out_losses(const CaseResult& reference) {
+    std::vector<CaseResult*> wanted;
+    for (CaseResult& c : result_.cases) {
+      if (&c == &reference || (c.by_design && c.passed())) wanted.push_back(&c);
+    }
+    if (result_.reference && &*result_.reference == &reference)
+      wanted.push_back(&*result_.reference);
+    if (wanted.size() < 2 || reference.spec.external()) return;
+    for (CaseResult* c : wanted) {
+      progress_("running " + c->spec.name + " again to measure its held-out loss");
+      try {
+        c->held_out_loss = runner_.held_out_loss(c->spec);
+      } catch (const Error& e) {
+        if (e.code() == YOKE_CANCELLED) throw;
+        progress_("the held-out loss is unknown: " + std::string(e.what()));
+        return;
+      }
+    }
+  }
+
+  // Compares two runs. If their difference may be rounding, a run in fp64 decides.
+  Agreement agreement_of(const RunFacts& a, const RunFacts& b, Level required) {
+    Agreement v = compare_runs(a, b, required);
+    const bool by_design = a.differs_by_design() || b.differs_by_design();
+    if (by_design || required != Level::kL1 || !needs_exact_run(a, b, v)) return v;
+    if (!exact_tried_) run_exactly();
+    if (exact_) judge_rounding(*exact_, a, b, v);
+    return v;
+  }
+
+  // Runs the reference in fp64, unless it is external.
+  void run_exactly() {
+    exact_tried_ = true;
+    CaseSpec spec = result_.reference_case()->spec;
+    if (spec.external()) return;
+    spec.overrides = merged(spec.overrides, {"precision.param=fp64", "precision.reduce=fp64"});
+    progress_("running " + spec.name + " in fp64 to see whether a difference is rounding");
+    try {
+      exact_ = runner_.run(spec, "in-fp64", states(1));
+    } catch (const Error& e) {
+      if (e.code() == YOKE_CANCELLED) throw;
+      progress_("the run in fp64 failed: " + std::string(e.what()));
     }
   }
 
@@ -279,10 +255,17 @@ class Session {
   Comparison result_;
   Runner runner_;
   const std::function<void(const std::string&)>& progress_;
+  std::optional<RunFacts> exact_;  // the reference in fp64
+  bool exact_tried_ = false;
   int64_t done_ = 0, total_ = 0;
 };
 
 }  // namespace
+
+bool CaseResult::timed() const {
+  return failure.empty() && !step_ms.empty() &&
+         std::none_of(step_ms.begin(), step_ms.end(), [](double ms) { return std::isnan(ms); });
+}
 
 std::string Comparison::reference_name() const {
   const CaseResult* reference = reference_case();

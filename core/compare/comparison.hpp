@@ -39,9 +39,19 @@ struct CaseResult {
   Level required = Level::kL1;       // level that the case must reach
   std::optional<LikelyCause> cause;  // set if the agreement is below `required`
   bool repeatable = true;            // true if all repeats have the same losses, bit for bit
-  std::vector<double> step_ms;       // median time of a step for each repeat; NaN = unknown
+  // True if the backend declares an update of its own and no level was asked for: the case need not
+  // agree with the reference.
+  bool by_design = false;
+  // Loss on the evaluation data after the last step, measured for cases that differ by design and
+  // for the case that judges them; unset = unknown.
+  std::optional<double> held_out_loss;
+  std::vector<double> step_ms;  // median time of a step for each repeat; NaN = unknown
 
-  bool passed() const { return failure.empty() && agreement.level >= required && repeatable; }
+  bool passed() const {
+    return failure.empty() && repeatable && (by_design || agreement.level >= required);
+  }
+  // Returns true if every repeat has a time.
+  bool timed() const;
 };
 
 // PairAgreement is the agreement of two cases.
@@ -50,15 +60,25 @@ struct PairAgreement {
   Agreement agreement;
 };
 
+// GateResult is the value that a gate of the command line has measured for one case.
+struct GateResult {
+  std::string gate;       // text of the gate as given
+  std::string case_name;  // name of the case
+  double value = 0;       // NaN = unknown
+  bool passed = false;
+};
+
 struct Comparison {
   Plan plan;
   std::vector<CaseResult> cases;        // one for each case of the plan, in the same order
   std::optional<CaseResult> reference;  // result of the plan's reference
-  size_t fallback_reference = 0;        // index of the first case that ran
+  size_t fallback_reference = 0;        // index of the case that judges without a reference
   std::vector<PairAgreement> pairs;     // one for each pair of cases that ran
+  std::vector<GateResult> gates;        // filled by the caller of run_comparison()
 
   // Returns what the cases are compared with: the reference or, if it failed or the plan has none,
-  // the first case that ran. NULL if none ran.
+  // the first case that ran and does not update by a rule of its own, or else the first that ran.
+  // NULL if none ran.
   const CaseResult* reference_case() const;
   // Returns the name of reference_case(); "" = none.
   std::string reference_name() const;

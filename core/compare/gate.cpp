@@ -68,8 +68,8 @@ Gate parse_gate(const std::string& text) {
                   "'; allowed: " + join(metric_names()) + did_you_mean(metric, metric_names()));
 }
 
-std::vector<std::string> failures(const Gate& gate, const Comparison& comparison) {
-  std::vector<std::string> lines;
+std::vector<GateResult> measure(const Gate& gate, const Comparison& comparison) {
+  std::vector<GateResult> results;
   const CaseResult* first = nullptr;
   for (const CaseResult& c : comparison.cases) {
     if (!c.failure.empty()) continue;
@@ -77,16 +77,16 @@ std::vector<std::string> failures(const Gate& gate, const Comparison& comparison
     for (const Metric& m : kMetrics) {
       if (gate.metric != m.name) continue;
       const double value = m.measure(c, *first);
-      if (gate.at_least ? value >= gate.bound : value <= gate.bound) continue;
-      lines.push_back(concat("gate ",
-                             gate.text,
-                             " fails for ",
-                             c.spec.name,
-                             ": ",
-                             std::isnan(value) ? "not known" : string_printf("%.4g", value)));
+      const bool passed = gate.at_least ? value >= gate.bound : value <= gate.bound;
+      results.push_back({gate.text, c.spec.name, value, passed});
     }
   }
-  return lines;
+  return results;
+}
+
+std::string failure_text(const GateResult& result) {
+  return "gate " + result.gate + " fails for " + result.case_name + ": " +
+         (std::isnan(result.value) ? "not known" : string_printf("%.4g", result.value));
 }
 
 }  // namespace yoke::compare

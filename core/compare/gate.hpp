@@ -20,8 +20,11 @@ struct Gate {
 // Parses "METRIC<=NUMBER" or "METRIC>=NUMBER". Throws Error (INVALID_ARGUMENT).
 Gate parse_gate(const std::string& text);
 
-// Returns one line for each case that does not meet the gate; empty = all do. A case fails if the
-// value of the metric is unknown. Cases that did not run are left out.
-std::vector<std::string> failures(const Gate& gate, const Comparison& comparison);
+// Returns the result of the gate for each case that ran. A case fails if the value of the metric is
+// unknown.
+std::vector<GateResult> measure(const Gate& gate, const Comparison& comparison);
+
+// Returns a line for people about a result that has not passed.
+std::string failure_text(const GateResult& result);
 
 }  // namespace yoke::compare

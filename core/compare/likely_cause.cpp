@@ -203,6 +203,7 @@ std::optional<LikelyCause> wrong_scale(const FirstDifference& d) {
   }
   if (first == nullptr) return std::nullopt;
   const double factor = first->factor * scale;
+  if (factor == 0) return std::nullopt;  // a step without an update is not a matter of scale
   const std::string which =
       wrong == d.gradients.size()
           ? "every gradient"
@@ -318,7 +319,7 @@ std::optional<LikelyCause> wrong_update(const FirstDifference& d) {
 
 LikelyCause unknown(const FirstDifference& d, const Agreement& agreement) {
   if (const Difference* bad = d.bad_gradient()) {
-    const bool may_have_grown = d.step > 1 && bad->relative < 1e-2;
+    const bool may_have_grown = d.step > 1 && bad->relative < 1e-2 && !agreement.rounding;
     return d.cause("unknown",
                    "not recognised",
                    concat("the gradient of '",
@@ -336,10 +337,10 @@ LikelyCause unknown(const FirstDifference& d, const Agreement& agreement) {
       d.gradients.empty()
           ? "; there are no gradients to compare: the optimizer keeps no moment, or the run is "
             "external"
-          : string_printf(
-                "; no gradient of this step differs by more than %.0e: rounding that "
-                "grew; precision.param=fp64 distinguishes it from a fault",
-                kBadGradient);
+          : string_printf("; no gradient of this step differs by more than %.0e", kBadGradient) +
+                (agreement.rounding ? ""
+                                    : ": rounding that grew; precision.param=fp64 distinguishes it "
+                                      "from a fault");
   return d.cause(
       "unknown", "not recognised", agreement.param_tensor, agreement.loss, differs + why);
 }

@@ -15,6 +15,8 @@
 
 #include "core/base/files.hpp"
 #include "core/base/text.hpp"
+#include "core/compare/plots.hpp"
+#include "core/compare/recommendation.hpp"
 #include "core/compare/summary.hpp"
 #include "core/compare/svg.hpp"
 #include "yoke/text.hpp"
@@ -27,15 +29,24 @@ constexpr char kStyle[] = R"css(
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e8e8e8; --paper: #161616; --faint: #404040; --good: #4fc79f; --bad: #ff9a5c; } }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 980px; margin: 2em auto; padding: 0 1em; }
+  max-width: 1120px; margin: 2em auto; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; border-bottom: 1px solid var(--faint); }
 table { border-collapse: collapse; font-size: 13px; display: block; overflow-x: auto; }
 td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--faint); white-space: nowrap; }
+.narrow { display: none; }
+@media (max-width: 600px) { .narrow { display: block; }
+  .summary :is(th, td):is(:nth-child(3), :nth-child(5), :nth-child(6)) { display: none; } }
+td.n { text-align: right; font-variant-numeric: tabular-nums; }
+.answer { border-left: 4px solid var(--good); padding: 0.1em 0 0.1em 1em; font-size: 1.07em; }
+.answer.unclear { border-left-color: var(--bad); }
+.answer p { margin: 0.4em 0; } .plot { overflow-x: auto; } .plot svg { min-width: 640px; }
 .good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
 pre { font-size: 12px; overflow: auto; max-height: 28em; white-space: pre-wrap; overflow-wrap: anywhere; }
 svg { width: 100%; height: auto; margin: 0.6em 0; font: 12px system-ui, sans-serif; }
-svg text { fill: var(--ink); } svg .title { font-weight: 600; font-size: 13px; }
+svg text { fill: var(--ink); paint-order: stroke; stroke: var(--paper); stroke-width: 4px; } svg .title { font-weight: 600; font-size: 13px; }
 svg .axis { stroke: var(--ink); } svg .grid { stroke: var(--faint); }
+svg .ring { fill: none; stroke: var(--good); stroke-width: 3; } svg .hatch { fill: #7f7f7f; }
+svg .range { stroke: var(--ink); stroke-opacity: 0.4; stroke-width: 2; }
 svg .bound { stroke: var(--bad); stroke-dasharray: 5 4; } svg .median { stroke: var(--ink); stroke-width: 3; }
 )css";
 
@@ -43,7 +54,13 @@ std::string section(const std::string& title, const std::string& body) {
   return body.empty() ? "" : "<h2>" + escaped(title) + "</h2>\n" + body;
 }
 
-// Returns a table. Cells that report agreement or a failure get a CSS class with a colour.
+// Returns true if the cell of a table is a number, with or without a unit, or an unknown one.
+bool is_number(const std::string& cell) {
+  return cell == "-" || (!cell.empty() && cell[0] >= '0' && cell[0] <= '9');
+}
+
+// Returns a table. Cells that report agreement or a failure get a CSS class with a colour, and
+// numbers are aligned.
 std::string table(const std::vector<std::string>& header,
                   const std::vector<std::vector<std::string>>& rows) {
   std::string out = "<table><tr>";
@@ -55,114 +72,15 @@ std::string table(const std::vector<std::string>& header,
       const bool bad = cell == "DIFFERS" || cell == "FAILED" || cell == "differs" ||
                        cell == "NOT REPEATABLE" || cell.starts_with("ONLY ");
       const bool good = cell == "L0" || cell == "L1" || cell == "L2";
-      out += bad ? "<td class=\"bad\">" : good ? "<td class=\"good\">" : "<td>";
+      out += bad               ? "<td class=\"bad\">"
+             : good            ? "<td class=\"good\">"
+             : is_number(cell) ? "<td class=\"n\">"
+                               : "<td>";
       out += escaped(cell) + "</td>";
     }
     out += "</tr>\n";
   }
   return out + "</table>\n";
-}
-
-// Returns the cases that ran. The reference is the last one, so a case has the same colour in all
-// plots.
-std::vector<const CaseResult*> all_runs(const Comparison& comparison) {
-  std::vector<const CaseResult*> all;
-  for (const CaseResult& c : comparison.cases) {
-    if (c.failure.empty()) all.push_back(&c);
-  }
-  if (comparison.reference && comparison.reference->failure.empty())
-    all.push_back(&*comparison.reference);
-  return all;
-}
-
-std::string losses(const Comparison& comparison) {
-  Lines plot{"Loss, mean over the targets of the global batch", "step", "nats", false, {}, 0};
-  for (const CaseResult* c : all_runs(comparison)) {
-    Curve curve{c->spec.name, {}};
-    for (const StepFacts& s : c->runs[0].steps)
-      curve.points.emplace_back(static_cast<double>(s.step), s.loss);
-    plot.curves.push_back(curve);
-  }
-  return draw(plot);
-}
-
-// Returns the curve of |b - a| / |a| for a value that every step has.
-Curve differences(const CaseResult& a, const CaseResult& b, double StepFacts::*value) {
-  Curve curve{b.spec.name, {}};
-  const auto &left = a.runs[0].steps, &right = b.runs[0].steps;
-  for (size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
-    const double x = left[i].*value, y = right[i].*value;
-    curve.points.emplace_back(static_cast<double>(left[i].step), std::abs(y - x) / std::abs(x));
-  }
-  return curve;
-}
-
-std::string difference_plots(const Comparison& comparison) {
-  const CaseResult* reference = comparison.reference_case();
-  if (reference == nullptr) return "";
-  Lines loss{
-      "Loss compared with " + reference->spec.name + ", relative difference (0 at the bottom)",
-      "step",
-      "|b - a| / a",
-      true,
-      {},
-      0};
-  Lines norm{"Gradient norm compared with " + reference->spec.name + ", relative difference",
-             "step",
-             "|b - a| / a",
-             true,
-             {},
-             0};
-  for (const CaseResult& c : comparison.cases) {
-    if (!c.failure.empty() || &c == reference) continue;
-    const Bounds bounds =
-        bounds_of(c.required, reference->runs[0].dtype, reference->runs[0].blocks);
-    loss.bound = std::max(loss.bound, bounds.loss);
-    norm.bound = std::max(norm.bound, bounds.grad_norm);
-    loss.curves.push_back(differences(*reference, c, &StepFacts::loss));
-    norm.curves.push_back(differences(*reference, c, &StepFacts::grad_norm));
-  }
-  return draw(loss) + draw(norm);
-}
-
-// Shows the distribution of all steps of all repeats; medians of repeats alone would hide slow
-// steps.
-std::string step_times(const Comparison& comparison) {
-  Boxes plot{"Time of a step over all repeats: range, middle half, median", "ms", {}};
-  for (const CaseResult& c : comparison.cases) {
-    if (!c.failure.empty()) continue;
-    std::vector<double> ms;
-    for (const RunFacts& run : c.runs) {
-      for (const StepFacts& s : run.steps) {
-        if (!std::isnan(s.seconds)) ms.push_back(1e3 * s.seconds);
-      }
-    }
-    plot.rows.emplace_back(c.spec.name, ms);
-  }
-  return draw(plot) + "<p>" + escaped(speed_text(comparison)) + "</p>\n";
-}
-
-// Shows what the backend declares for each component, and the peak that was measured. They differ
-// by the memory of the host and the allocator.
-std::string memory(const Comparison& comparison) {
-  Bars plot{"Memory of a rank by component, as the backend counts it",
-            "MiB",
-            {"parameters", "gradients", "optimizer", "unsharded", "activations"},
-            {},
-            1024.0 * 1024.0};
-  std::vector<std::vector<std::string>> rows;
-  for (const CaseResult& c : comparison.cases) {
-    if (!c.failure.empty()) continue;
-    const double peak = peak_memory(c);
-    rows.push_back({c.spec.name, std::isnan(peak) ? "-" : bytes_text(static_cast<uint64_t>(peak))});
-    if (c.runs[0].external()) continue;
-    const Costs& k = c.runs[0].costs;
-    std::vector<double> parts;
-    for (const int64_t bytes : {k.param, k.grad, k.optimizer, k.unsharded, k.activation})
-      parts.push_back(static_cast<double>(bytes));
-    plot.rows.emplace_back(c.spec.name, parts);
-  }
-  return draw(plot) + table({"case", "largest peak resident memory of any rank"}, rows);
 }
 
 // Compares the bytes of the last step with those that the backend declared, for each set of axes.
@@ -200,19 +118,38 @@ std::string traffic(const Comparison& comparison) {
       rows);
 }
 
+// Returns a matrix of the levels of every two cases. The differences are shown when the mouse rests
+// on a level.
 std::string pairs(const Comparison& comparison) {
-  std::vector<std::vector<std::string>> rows;
+  if (comparison.pairs.empty()) return "";
+  std::map<std::pair<size_t, size_t>, const Agreement*> by_cases;
+  std::set<size_t> shown;
   for (const PairAgreement& p : comparison.pairs) {
-    rows.push_back(
-        {comparison.cases[p.a].spec.name,
-         comparison.cases[p.b].spec.name,
-         level_name(p.agreement.level),
-         string_printf("%.1e", p.agreement.loss),
-         std::isnan(p.agreement.grad_norm) ? "-" : string_printf("%.1e", p.agreement.grad_norm),
-         std::isnan(p.agreement.param) ? "-" : string_printf("%.1e", p.agreement.param)});
+    by_cases[{p.a, p.b}] = by_cases[{p.b, p.a}] = &p.agreement;
+    shown.insert({p.a, p.b});
   }
-  if (rows.empty()) return "";
-  return table({"a", "b", "level", "loss", "grad norm", "parameter"}, rows);
+  std::string out = "<details><summary>Levels of every two cases</summary><table><tr><th></th>";
+  for (const size_t b : shown) out += "<th>" + escaped(comparison.cases[b].spec.name) + "</th>";
+  out += "</tr>\n";
+  for (const size_t a : shown) {
+    out += "<tr><th>" + escaped(comparison.cases[a].spec.name) + "</th>";
+    for (const size_t b : shown) {
+      const auto found = by_cases.find({a, b});
+      if (found == by_cases.end()) {
+        out += "<td></td>";
+        continue;
+      }
+      const Agreement& v = *found->second;
+      out += string_printf("<td class=\"%s\" title=\"loss %.1e, norm %.1e, parameter %.1e\">",
+                           v.level == Level::kDiffers ? "bad" : "good",
+                           v.loss,
+                           v.grad_norm,
+                           v.param) +
+             level_name(v.level) + "</td>";
+    }
+    out += "</tr>\n";
+  }
+  return out + "</table></details>\n";
 }
 
 std::string numbers(const Comparison& comparison) {
@@ -235,6 +172,17 @@ std::string numbers(const Comparison& comparison) {
          "</pre></details>\n";
 }
 
+// Returns a value of env.json for people: nested objects as "name value, name value".
+std::string readable(const std::string& key, const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (key == "memory" && value.is_number_unsigned()) return bytes_text(value.get<uint64_t>());
+  if (!value.is_object()) return value.dump();
+  std::string text;
+  for (const auto& [name, inner] : value.items())
+    text += (text.empty() ? "" : ", ") + name + " " + readable(name, inner);
+  return text;
+}
+
 // Returns a table of env.json of the first run that has one, and the backend of each case.
 std::string environment(const Comparison& comparison) {
   const std::vector<const CaseResult*> all = all_runs(comparison);
@@ -243,17 +191,84 @@ std::string environment(const Comparison& comparison) {
     if (c->spec.external() || !std::filesystem::exists(path)) continue;
     const auto json = nlohmann::ordered_json::parse(read_text(path, 1 << 20), nullptr, false);
     std::vector<std::vector<std::string>> rows;
-    for (const auto& [key, value] : json.items())
-      rows.push_back({key, value.is_string() ? value.get<std::string>() : value.dump()});
+    for (const auto& [key, value] : json.items()) rows.push_back({key, readable(key, value)});
     for (const CaseResult* one : all) {
       if (one->spec.external()) continue;
       rows.push_back(
-          {"backend of " + one->spec.name,
-           one->runs[0].backend + " " + one->runs[0].version + ", " + one->runs[0].layout()});
+          {"backend of " + one->spec.name, one->runs[0].backend + " " + one->runs[0].version});
     }
     return table({"what", "value"}, rows);
   }
   return "";
+}
+
+// Returns the configuration of the first run that has one, with all values.
+std::string configuration(const Comparison& comparison) {
+  for (const CaseResult* c : all_runs(comparison)) {
+    const std::string path = c->runs[0].dir + "/config.resolved.toml";
+    if (c->spec.external() || !std::filesystem::exists(path)) continue;
+    return "<details><summary>All values of " + escaped(c->spec.name) + "</summary><pre>" +
+           escaped(read_text(path, 1 << 20)) + "</pre></details>\n";
+  }
+  return "";
+}
+
+// On a narrow screen, the columns that answer which case to take are more important than the layout
+// and the differences, so the style sheet hides those.
+std::string summary_table(const Comparison& comparison) {
+  return "<div class=\"summary\">" + table(table_header(), table_rows(comparison)) +
+         "<p class=\"narrow\">A wider window also shows layouts and differences.</p></div>\n";
+}
+
+std::string gate_table(const Comparison& comparison) {
+  std::vector<std::vector<std::string>> rows;
+  for (const GateResult& g : comparison.gates)
+    rows.push_back({g.gate,
+                    g.case_name,
+                    std::isnan(g.value) ? "-" : string_printf("%.4g", g.value),
+                    g.passed ? "passed" : "FAILED"});
+  return rows.empty() ? "" : table({"gate", "case", "value", "result"}, rows);
+}
+
+// Returns what was compared: "86,112 parameters in fp32, 512 tokens per step, 20 steps, 3 repeats".
+std::string subject(const Comparison& comparison) {
+  std::string text;
+  for (const CaseResult* c : all_runs(comparison)) {
+    const RunFacts& run = c->runs[0];
+    if (run.external()) continue;
+    text = with_commas(static_cast<double>(run.parameters)) + " parameters in " + run.dtype +
+           (run.product == "fp8" ? " with fp8 products, " : ", ");
+    break;
+  }
+  const Plan& plan = comparison.plan;
+  return "<p>" + escaped(text) +
+         concat(plan.steps,
+                " steps, ",
+                plan.repeats,
+                plan.repeats == 1 ? " repeat, " : " repeats, ",
+                plan.threads,
+                plan.threads == 1 ? " thread" : " threads",
+                " per rank</p>\n");
+}
+
+std::string answer(const Comparison& comparison) {
+  const std::vector<Recommendation> all = recommendations(comparison);
+  const bool clear = std::all_of(
+      all.begin(), all.end(), [](const Recommendation& r) { return r.choice() != nullptr; });
+  std::string out = concat("<div class=\"answer", clear && !all.empty() ? "" : " unclear", "\">\n");
+  for (const std::string& text : recommendation_text(comparison))
+    out += "<p>" + escaped(text) + "</p>\n";
+  return out + "</div>\n";
+}
+
+std::string notes(const Comparison& comparison) {
+  std::string out;
+  for (const std::string& text : remarks(comparison)) out += "<p>" + escaped(text) + ".</p>\n";
+  return out;
+}
+
+std::string plot(const std::string& svg) {
+  return svg.empty() ? "" : "<div class=\"plot\">" + svg + "</div>\n";
 }
 
 std::string headline(const Comparison& comparison) {
@@ -274,31 +289,38 @@ std::string headline(const Comparison& comparison) {
 std::string legend_of_levels() {
   return "<p>L0: the same bits at every step. L1: equal up to the order of summation. L2: equal up "
          "to the rounding of a half-precision dtype. Loss and grad norm are the largest relative "
-         "differences over all steps; speed is relative to the first case.</p>\n";
+         "differences from the reference over all steps; speed is relative to the first "
+         "case. \"judges\" marks the reference. Times in the table and in the plot above it are "
+         "medians "
+         "and ranges of whole repeats; the box plot below shows single steps.</p>\n";
 }
 
 }  // namespace
 
-// The sections are in the order of a reader's questions: do the cases agree, what differs and why,
-// how fast are they, what do they cost, and how can the comparison be repeated?
+// The sections are in the order of a reader's questions: which case should I take, do the cases
+// agree, what differs and why, how fast are they, what do they cost, and how can the comparison be
+// repeated?
 std::string to_html(const Comparison& comparison, const std::string& command) {
   std::string words;
   for (const std::string& text : problems(comparison))
     words += "<pre class=\"bad\">" + escaped(text) + "</pre>\n";
+  const std::string title = escaped(comparison.plan.config);
   return "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
          "'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<title>yoke "
          "compare: " +
-         escaped(comparison.plan.config) + "</title>\n<style>" + kStyle +
-         "</style></head><body>\n<h1>" + escaped(comparison.plan.config) + ": " +
-         std::to_string(comparison.plan.steps) + " steps, " +
-         std::to_string(comparison.plan.repeats) + " repeats</h1>\n" + headline(comparison) +
-         table(table_header(), table_rows(comparison)) + legend_of_levels() +
-         section("What differs, and why", words) + section("Losses", losses(comparison)) +
-         section("Differences", difference_plots(comparison)) +
-         section("Time", step_times(comparison)) + section("Memory", memory(comparison)) +
+         title + "</title>\n<style>" + kStyle + "</style></head><body>\n<h1>" + title + "</h1>\n" +
+         answer(comparison) + headline(comparison) + subject(comparison) +
+         plot(speed_memory_plot(comparison)) + summary_table(comparison) + legend_of_levels() +
+         notes(comparison) + section("What differs, and why", words) +
+         section("Gates", gate_table(comparison)) + section("Time", plot(time_plot(comparison))) +
+         section("Memory", plot(memory_plot(comparison))) +
          section("Traffic of a step and rank", traffic(comparison)) +
-         section("Every two cases", pairs(comparison)) + section("Numbers", numbers(comparison)) +
+         section("Losses",
+                 plot(loss_plot(comparison)) + plot(difference_plots(comparison)) +
+                     numbers(comparison)) +
+         section("Every two cases", pairs(comparison)) +
+         section("Configuration", configuration(comparison)) +
          section("Environment", environment(comparison)) +
          section("To repeat it", "<pre>" + escaped(command) + "</pre>\n") + "</body></html>\n";
 }

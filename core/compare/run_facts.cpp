@@ -54,6 +54,7 @@ void take_run(const Json& json, RunFacts& run) {
   run.version = json.at("version");
   run.dtype = json.at("dtype");
   run.product = json.at("product");
+  run.update = json.at("update");
   run.degrees = json.at("degrees").get<std::map<std::string, int>>();
   run.data_ranks = json.at("data_ranks");
   run.accumulation = json.at("accumulation");
@@ -99,6 +100,7 @@ StepFacts step_of(const Json& json) {
   s.loss = number(json, "loss");
   s.grad_norm = number(json, "grad_norm");
   s.seconds = kUnknown;
+  s.tokens = kUnknown;
   s.hashes = json.at("hashes").get<std::vector<uint64_t>>();
   s.violation = violation_of(json.at("violation"));
   for (const Json& rank : json.at("ranks")) {
@@ -115,10 +117,12 @@ StepFacts step_of(const Json& json) {
 void take_metrics(const std::string& path, RunFacts& run) {
   each_line(path, [&](const Json& json) {
     const int64_t step = json.at("step");
+    if (json.contains("eval_loss")) run.held_out_loss = number(json, "eval_loss");
     for (StepFacts& s : run.steps) {
       if (s.step != step || !json.contains("step_seconds")) continue;
       s.seconds = number(json, "step_seconds");
       s.memory = json.at("memory");
+      s.tokens = std::round(number(json, "tps") * s.seconds);
     }
   });
 }
@@ -176,6 +180,7 @@ RunFacts read_external(const std::string& path, int64_t steps) {
     s.loss = json.contains("loss") ? number(json, "loss") : kUnknown;
     s.grad_norm = number(json, "grad_norm");
     s.seconds = number(json, "step_seconds");
+    s.tokens = kUnknown;
     s.memory = json.value("memory", int64_t{0});
     const auto next = static_cast<int64_t>(run.steps.size()) + 1;
     if (s.step != next || std::isnan(s.loss))

@@ -37,6 +37,7 @@ struct StepFacts {
   int64_t step = 0;
   double loss = 0, grad_norm = 0;         // NaN = unknown
   double seconds = 0;                     // NaN = unknown
+  double tokens = 0;                      // tokens of the step; NaN = unknown
   int64_t memory = 0;                     // peak resident bytes of rank 0; 0 = unknown
   std::vector<uint64_t> hashes;           // hash of each full parameter after the step
   std::vector<std::vector<Loss>> losses;  // losses of each rank
@@ -55,6 +56,7 @@ struct RunFacts {
   std::string dir;  // path of the run folder; "" = external
   std::string backend, version, dtype;
   std::string product;                 // precision.product; "" = external
+  std::string update;                  // "contract", "own" or "local"; "" = external
   std::map<std::string, int> degrees;  // value of each degree key, such as dp_degree
   int32_t data_ranks = 1, accumulation = 1;
   int64_t blocks = 0, parameters = 0;  // number of the model's blocks, and of its elements
@@ -65,8 +67,13 @@ struct RunFacts {
   Costs costs;
   StepFacts start;               // step 0: hashes and violation
   std::vector<StepFacts> steps;  // steps 1, 2, ...
+  // Mean loss of the evaluation after the last step; unset = there was none.
+  std::optional<double> held_out_loss;
 
   bool external() const { return dir.empty(); }
+  // Returns true if the backend declares that it updates by a rule of its own, so that its numbers
+  // differ from those of other backends by design.
+  bool differs_by_design() const { return update == "own" || update == "local"; }
   int world() const;  // number of ranks
   // Returns the layout for a table: "dp_degree 2, dp_shards 2", "one rank" or "external".
   std::string layout() const;

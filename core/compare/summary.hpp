@@ -1,5 +1,5 @@
-// Reports a comparison as text: the table of cases, what differs and why, which case is the
-// fastest. Does not need LibTorch.
+// Reports a comparison to people: the table of cases, and what differs and why. Does not need
+// LibTorch.
 #pragma once
 
 #include <string>
@@ -12,8 +12,13 @@ namespace yoke::compare {
 // Returns the peak memory of the rank that needs the most, over all repeats, in bytes; NaN =
 // unknown.
 double peak_memory(const CaseResult& c);
-// Returns the payload bytes of rank 0 in the last step; NaN = unknown.
+// Returns the payload bytes of rank 0 in a step, the mean over all steps; NaN = unknown.
 double step_traffic(const CaseResult& c);
+// Returns the tokens that the median step processes in a second, as the run counted them, else as
+// the plan says; NaN = unknown.
+double tokens_per_second(const Comparison& comparison, const CaseResult& c);
+// Returns the step rate relative to the first case that has times; NaN = unknown.
+double speed(const Comparison& comparison, const CaseResult& c);
 
 // Return the table of cases: its header, and one row for the reference and for each case.
 std::vector<std::string> table_header();
@@ -23,16 +28,8 @@ std::vector<std::vector<std::string>> table_rows(const Comparison& comparison);
 // An entry may have several lines.
 std::vector<std::string> problems(const Comparison& comparison);
 
-// Returns "fastest: ox, 1.3 times as fast as mule (1.2 .. 1.5)", or why no case is named; "" if
-// fewer than two cases have times.
-std::string speed_text(const Comparison& comparison);
-
-// Returns the whole comparison as JSON for programs, with every step of the first repeat of each
-// case.
-std::string to_json(const Comparison& comparison, const std::string& command, int exit_code);
-
-// Return the table of cases as Markdown and as CSV.
-std::string to_markdown(const Comparison& comparison);
-std::string to_csv(const Comparison& comparison);
+// Returns a sentence for each case that passed although it exceeds a bound: by design, with its
+// loss and its traffic, or because the difference is rounding.
+std::vector<std::string> remarks(const Comparison& comparison);
 
 }  // namespace yoke::compare

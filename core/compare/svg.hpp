@@ -1,6 +1,7 @@
 // Draws the plots of a report as inline SVG. Does not need LibTorch.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +17,8 @@ std::string colour_of(size_t index);
 
 struct Curve {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // sorted by x; points with y = NaN are left out
+  // Sorted by x. Values that are not finite are left out.
+  std::vector<std::pair<double, double>> points;
 };
 // Lines is a plot of curves.
 struct Lines {
@@ -28,7 +30,24 @@ struct Lines {
 };
 std::string draw(const Lines& plot);
 
-// Boxes is a box plot: each row shows the range, the middle half and the median of its values.
+// Points is a plot of named points. A name is beside its point if there is room, and those of
+// chosen points come first; all names are shown when the mouse rests on a point. The x axis is
+// logarithmic if its values differ much.
+struct Points {
+  struct Point {
+    std::string name;
+    double x = 0, y = 0;
+    bool chosen = false;                 // drawn with a ring around it
+    double least_x = NAN, most_x = NAN;  // range of x, drawn as a line; NaN = none
+  };
+  std::string title;
+  std::string x, y;  // labels of the axes
+  std::vector<Point> points;
+};
+std::string draw(const Points& plot);
+
+// Boxes is a box plot: each row shows the range, the middle half and the median of its values. Few
+// values far beyond all others are not drawn, but counted at the end of their row.
 struct Boxes {
   std::string title;
   std::string x;                                                  // label of the axis
@@ -36,13 +55,15 @@ struct Boxes {
 };
 std::string draw(const Boxes& plot);
 
-// Bars is a horizontal stacked bar chart: each row shows its parts side by side.
+// Bars is a horizontal stacked bar chart: each row shows its parts side by side. The last part is
+// hatched if `hatched` is true.
 struct Bars {
   std::string title;
   std::string unit;                                               // label of the axis
   std::vector<std::string> parts;                                 // names of the parts
   std::vector<std::pair<std::string, std::vector<double>>> rows;  // name, and a value for each part
   double divisor = 1;  // divisor that converts the values to the unit
+  bool hatched = false;
 };
 std::string draw(const Bars& plot);
 

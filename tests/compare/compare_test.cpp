@@ -1,12 +1,7 @@
 // Tests `yoke compare` through the real program, on backends that have one fault each.
-#include <gmock/gmock.h>
-
 #include <filesystem>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 
-#include "tests/cli/playground.hpp"
+#include "tests/compare/compare_fixture.hpp"
 
 namespace yoke {
 namespace {
@@ -14,40 +9,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using testing::Playground;
-using Json = nlohmann::json;
-
-std::string faulty(const std::string& fault) {
-  return std::string(YOKE_FAULTY_DIR) + "/faulty_" + fault + ".so";
-}
-
-std::string faulty_case(const std::string& fault) {
-  return fault + ":parallel_backend=" + faulty(fault);
-}
-
-class Compare : public ::testing::Test {
- protected:
-  SubprocessResult run(std::vector<std::string> args,
-                       const std::vector<std::string>& variables = {}) const {
-    args.insert(args.begin(), {"compare", "run.toml"});
-    return playground.yoke(args, variables);
-  }
-  // Runs a comparison on 2 ranks, expects this exit code, and returns the cases of its JSON by
-  // name.
-  std::map<std::string, Json> cases(std::vector<std::string> args, int exit_code) {
-    args.insert(args.end(), {"--nproc", "2", "--repeats", "1", "--json-file", "out.json"});
-    const SubprocessResult r = run(args);
-    EXPECT_EQ(r.ending.exit_code, exit_code) << r.err << r.out;
-    std::ifstream file(playground.folder().path() / "out.json");
-    std::map<std::string, Json> by_name;
-    json = Json::parse(file);
-    for (const Json& c : json.at("cases")) by_name[c.at("name")] = c;
-    return by_name;
-  }
-
-  Playground playground;
-  Json json;
-};
 
 TEST_F(Compare, FindsThatBackendsAgree) {
   auto all = cases(
@@ -62,26 +23,6 @@ TEST_F(Compare, FindsThatBackendsAgree) {
   EXPECT_GT(all.at("ptd").at("traffic").size(), 0u);
   EXPECT_TRUE(all.at("serial").at("repeatable"));
 }
-
-// The expected result for a faulty backend.
-struct Found {
-  const char* fault;   // name of the case
-  const char* cause;   // id of the likely cause
-  int step;            // first step that differs
-  const char* tensor;  // first tensor that differs
-};
-
-void expect_found(std::map<std::string, Json>& all, const Found& f) {
-  const Json& c = all.at(f.fault);
-  EXPECT_EQ(c.at("failure"), "");
-  EXPECT_FALSE(c.at("passed")) << f.fault;
-  ASSERT_TRUE(c.at("cause").is_object()) << f.fault;
-  EXPECT_EQ(c.at("cause").at("id"), f.cause) << c.at("cause");
-  EXPECT_EQ(c.at("cause").at("step"), f.step) << c.at("cause");
-  EXPECT_EQ(c.at("cause").at("tensor"), f.tensor) << c.at("cause");
-}
-
-constexpr char kFirst[] = "model.embed_tokens.weight";
 
 TEST_F(Compare, NamesEveryFaultItsFirstStepAndTensor) {
   const Found faults[] = {
@@ -192,7 +133,45 @@ TEST_F(Compare, FailsAGate) {
                                   "csv"});
   EXPECT_EQ(r.ending.exit_code, 4);
   EXPECT_THAT(r.err, HasSubstr("gate loss<=0 fails for serial: "));
-  EXPECT_THAT(r.out, HasSubstr("case,layout,verdict"));
+  EXPECT_THAT(r.out, HasSubstr("case,ranks,backend,layout,passed,level"));
+}
+
+// With such a learning rate, a change of the last bit grows to more than 1 % within 20 steps.
+TEST_F(Compare, TakesRoundingThatGrewForRounding) {
+  auto all = cases({"--case",
+                    "serial:parallel_backend=serial",
+                    "--case",
+                    faulty_case("wrong_update"),
+                    "--steps",
+                    "20",
+                    "train.lr=0.1",
+                    "train.warmup=0",
+                    "precision.reduce=fp32"},
+                   4);
+  const Json& verdict = all.at("serial").at("verdict");
+  EXPECT_EQ(verdict.at("level"), "L1");
+  EXPECT_GT(verdict.at("loss"), 1e-4);
+  EXPECT_THAT(verdict.at("exceeded"), HasSubstr("is allowed"));
+  EXPECT_EQ(verdict.at("rounding").at("explains"), true);
+  EXPECT_FALSE(all.at("wrong_update").at("passed"));
+  EXPECT_EQ(all.at("wrong_update").at("verdict").at("rounding").at("explains"), false);
+}
+
+// A comparison neither evaluates nor keeps checkpoints, whatever the run file says about them.
+TEST_F(Compare, TakesARunFileThatEvaluates) {
+  const SubprocessResult r = run({"--backends",
+                                  "serial",
+                                  "--nproc",
+                                  "2",
+                                  "--repeats",
+                                  "1",
+                                  "--steps",
+                                  "2",
+                                  "eval.every=1",
+                                  "eval.path=text.txt",
+                                  "data.holdout=0",
+                                  "checkpoint.best=true"});
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
 }
 
 TEST_F(Compare, WritesAReportAndColoursOnlyATerminal) {
@@ -204,6 +183,7 @@ TEST_F(Compare, WritesAReportAndColoursOnlyATerminal) {
                                   "1",
                                   "--steps",
                                   "2",
+                                  "data.path=[\"text.txt\"]",
                                   "-o",
                                   "report.html"},
                                  {"TERM=xterm"});
@@ -211,7 +191,10 @@ TEST_F(Compare, WritesAReportAndColoursOnlyATerminal) {
   EXPECT_THAT(r.out + r.err, Not(HasSubstr("\033[")));
   std::ifstream file(playground.folder().path() / "report.html");
   const std::string html{std::istreambuf_iterator<char>(file), {}};
-  EXPECT_THAT(html, AllOf(HasSubstr("missing reduction"), HasSubstr("yoke compare run.toml")));
+  EXPECT_THAT(html,
+              AllOf(HasSubstr("missing reduction"),
+                    HasSubstr("yoke compare run.toml"),
+                    HasSubstr("'data.path=[&quot;text.txt&quot;]' -o report.html")));
 }
 
 // ---- Bad input ----

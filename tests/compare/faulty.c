@@ -2,6 +2,9 @@
  * serial is unchanged: the fault is added in the collectives and callbacks that are passed to
  * serial. */
 #include "yoke/parallel_backend.h"
+#if defined(FAULT_OWN_UPDATE) /* declares a rule of its own, and does not reduce its gradients */
+#define FAULT_MISSING_REDUCTION
+#endif
 #define parallel_backend_entry_v1 serial_entry
 #include "sdk/examples/serial.c"
 #undef parallel_backend_entry_v1
@@ -212,6 +215,8 @@ static int32_t faulty_describe(const YokeDescription** out, YokeError* err) {
   description.axes = 0;
   description.param_dtypes = dtypes;
   description.num_param_dtypes = 1;
+#elif defined(FAULT_OWN_UPDATE)
+  description.traits |= YOKE_OWN_UPDATE;
 #endif
   *out = &description;
   return YOKE_OK;

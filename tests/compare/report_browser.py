@@ -26,7 +26,7 @@ seq_len = 32
 [train]
 global_batch = 4
 """
-PLOTS = 5
+PLOTS = 6
 HANG = 900  # seconds after which a program counts as hung; a busy machine is many times slower than an idle one
 
 
@@ -115,7 +115,7 @@ def main():
         plots = re.findall(r"<svg.*?</svg>", page.stdout, re.DOTALL)
         assert len(plots) == PLOTS, f"{len(plots)} plots, expected {PLOTS}"
         for plot in plots:
-            assert re.search(r"<(polyline|rect)", plot), f"an empty plot: {plot[:200]}"
+            assert re.search(r"<(polyline|rect|circle)", plot), f"an empty plot: {plot[:200]}"
             assert "NaN" not in plot and "nan" not in plot, f"a coordinate that is not a number: {plot[:200]}"
         picture = options.picture or folder / "picture.png"
         browse(browser, folder, report, f"--screenshot={picture.resolve()}", "--window-size=1000,3200")

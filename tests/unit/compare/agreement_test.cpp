@@ -53,6 +53,8 @@ TEST(Agreement, NamesTheFirstStepThatIsBad) {
   RunFacts other = made_up_run(30);
   other.steps[6].grad_norm *= 1.01;
   EXPECT_EQ(compared(made_up_run(30), other).first_bad, 7);
+  EXPECT_EQ(compared(made_up_run(30), other).exceeded,
+            "the gradient norm of step 7 differs by 0.01, and 0.0004 is allowed");
   other = made_up_run(30);
   other.steps[24].grad_norm *= 1.01;  // allowed: correct runs may differ this much at step 25
   EXPECT_EQ(compared(made_up_run(30), other).first_bad, -1);
@@ -97,6 +99,77 @@ TEST(Agreement, LeavesOutWhatAnExternalRunDoesNotReport) {
   const Agreement v = compared(made_up_run(5), external);
   EXPECT_EQ(v.level, Level::kL1);  // never L0, because its parameters are unknown
   EXPECT_TRUE(std::isnan(v.grad_norm));
+}
+
+// Returns the agreement of a run whose losses are off by `off` from those of a run in fp64, with a
+// reference whose losses are off by `noise` from step `first` on.
+Agreement judged(double noise, double off, int64_t first = 1) {
+  const RunFacts exact = made_up_run(20, 1, "fp64"), run = made_up_run(20, 1 + off);
+  RunFacts reference = made_up_run(20);
+  for (StepFacts& s : reference.steps) s.loss *= s.step < first ? 1 : 1 + noise;
+  Agreement v = compared(reference, run);
+  EXPECT_TRUE(needs_exact_run(reference, run, v));
+  judge_rounding(exact, reference, run, v);
+  return v;
+}
+
+TEST(Rounding, ExplainsWhatIsNotMuchFurtherFromFp64ThanTheReference) {
+  const Agreement v = judged(-1e-6, 30e-6);
+  EXPECT_EQ(v.level, Level::kL1);
+  EXPECT_EQ(v.first_bad, -1);
+  EXPECT_EQ(v.exceeded, "the loss of step 1 differs by 3.1e-05, and 2e-06 is allowed");
+  EXPECT_TRUE(v.rounding->explains);
+  EXPECT_NEAR(v.rounding->reference, 1e-6, 1e-10);
+  EXPECT_NEAR(v.rounding->run, 30e-6, 1e-10);
+  // A reference that is further away than the run does not matter.
+  EXPECT_EQ(judged(30e-6, 0).level, Level::kL1);
+}
+
+TEST(Rounding, DoesNotExplainMore) {
+  const Agreement v = judged(-1e-6, 34e-6);
+  EXPECT_EQ(v.level, Level::kL2);
+  EXPECT_EQ(v.first_bad, 1);
+  EXPECT_FALSE(v.rounding->explains);
+}
+
+TEST(Rounding, ExplainsADivergenceThatTheReferenceShowsToo) {
+  const RunFacts exact = made_up_run(20, 1, "fp64");
+  RunFacts reference = made_up_run(20), run = made_up_run(20);
+  double grown = 1e-7;
+  for (size_t i = 0; i < 20; ++i, grown *= 2) {
+    reference.steps[i].loss *= 1 + grown;
+    run.steps[i].loss *= 1 - grown;
+  }
+  Agreement v = compared(reference, run);
+  EXPECT_EQ(v.level, Level::kDiffers);
+  judge_rounding(exact, reference, run, v);
+  EXPECT_EQ(v.level, Level::kL1);
+  run.steps[3].loss *= 1.001;  // a fault before rounding has grown
+  v = compared(reference, run);
+  judge_rounding(exact, reference, run, v);
+  EXPECT_EQ(v.level, Level::kDiffers);
+}
+
+TEST(Rounding, OfLaterStepsDoesNotExplainAnEarlierDifference) {
+  EXPECT_EQ(judged(1e-6, 5e-6, 1).level, Level::kL1);
+  EXPECT_EQ(judged(1e-6, 5e-6, 2).level, Level::kL2);
+}
+
+TEST(Rounding, IsExaminedForRunsInFp32OnlyAndNotForFaults) {
+  const auto examined = [](const RunFacts& a, const RunFacts& b) {
+    return needs_exact_run(a, b, compared(a, b));
+  };
+  EXPECT_TRUE(examined(made_up_run(5), made_up_run(5, 1 + 1e-5)));
+  EXPECT_FALSE(examined(made_up_run(5), made_up_run(5, 1 + 1e-6)));
+  Agreement v = compared(made_up_run(5), made_up_run(5, 1.1));
+  EXPECT_TRUE(needs_exact_run(made_up_run(5), made_up_run(5, 1.1), v));
+  v.gradient = 0.02;
+  EXPECT_FALSE(needs_exact_run(made_up_run(5), made_up_run(5, 1.1), v));
+  EXPECT_FALSE(examined(made_up_run(5, 1, "fp64"), made_up_run(5, 1 + 1e-5, "fp64")));
+  EXPECT_FALSE(examined(made_up_run(5), made_up_run(5, 1 + 1e-5, "bf16")));
+  RunFacts other = made_up_run(5);
+  other.start.hashes[0] = 9;
+  EXPECT_FALSE(examined(made_up_run(5), other));
 }
 
 }  // namespace

@@ -8,6 +8,14 @@
 namespace yoke::compare {
 namespace {
 
+// Returns the lines about the cases that do not meet the gate.
+std::vector<std::string> failures(const Gate& gate, const Comparison& comparison) {
+  std::vector<std::string> lines;
+  for (const GateResult& result : measure(gate, comparison))
+    if (!result.passed) lines.push_back(failure_text(result));
+  return lines;
+}
+
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -19,6 +27,16 @@ TEST(Gate, ComparesRatiosWithTheFirstCase) {
               ElementsAre("gate tps>=0.6 fails for mule: 0.5"));
   EXPECT_THAT(failures(parse_gate("step_ms<=1.9"), c), ElementsAre(HasSubstr("mule: 2")));
   EXPECT_THAT(failures(parse_gate("memory<=1"), c), IsEmpty());
+}
+
+TEST(Gate, HasAResultForEachCaseThatRan) {
+  Comparison c = two_cases({10}, {20});
+  c.cases[0].failure = "exit code 1";
+  const std::vector<GateResult> results = measure(parse_gate("tps>=0.5"), c);
+  ASSERT_EQ(results.size(), 1);
+  EXPECT_EQ(results[0].case_name, "mule");
+  EXPECT_EQ(results[0].value, 1);
+  EXPECT_TRUE(results[0].passed);
 }
 
 TEST(Gate, BoundsDifferences) {

@@ -27,6 +27,7 @@ inline RunFacts made_up_run(int64_t n, double factor = 1, const std::string& dty
     s.loss = factor * 7 / std::sqrt(static_cast<double>(step));
     s.grad_norm = factor * 2;
     s.seconds = 0.01;
+    s.tokens = NAN;
     s.memory = 1 << 20;
     s.hashes = {static_cast<uint64_t>(step), factor == 1 ? 3u : 4u};
     s.traffic = {{"dp_replicate", "all_reduce", "fp32", 1, 4000, 0.001}};

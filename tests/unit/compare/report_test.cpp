@@ -20,10 +20,10 @@ TEST(Report, IsOneFileWithoutScriptOrNetwork) {
                     Not(HasSubstr("src=")),
                     HasSubstr("default-src 'none'")));
   EXPECT_THAT(html, AllOf(HasSubstr("run &lt;1&gt;.toml"), HasSubstr("a:x=&lt;b&gt;")));
-  EXPECT_EQ(count(html, "<svg"), 5u);
+  EXPECT_EQ(count(html, "<svg"), 6u);
   EXPECT_EQ(count(html, "<svg"), count(html, "</svg>"));
   EXPECT_EQ(count(html, "<polyline"),
-            6u + 5u + 5u);  // losses, and two differences from the reference
+            1u + 5u + 5u);  // losses of the reference, and two differences from it
 }
 
 TEST(Report, OfFiveCasesAnd500StepsIsSmall) {
@@ -41,6 +41,30 @@ TEST(Report, SaysWhatDiffersAndWhy) {
                     HasSubstr("replicas part"),
                     HasSubstr("c failed: exit code 1"),
                     HasSubstr("3 of 5 cases agree")));
+}
+
+TEST(Report, BeginsWithTheAnswer) {
+  const std::string html = to_html(two_cases({20, 21, 22}, {10, 11, 12}), "");
+  EXPECT_THAT(html, HasSubstr("<div class=\"answer\">\n<p>Take mule: it is the fastest"));
+  EXPECT_LT(html.find("Take mule"), html.find("<table>"));
+  EXPECT_EQ(count(html, "class=\"ring\""), 1u);
+  EXPECT_EQ(count(html, "class=\"range\""), 2u);
+  const std::string unclear = to_html(two_cases({20, 21, 22}, {23, 25, 12}), "");
+  EXPECT_THAT(unclear, HasSubstr("<div class=\"answer unclear\">\n<p>No clear winner"));
+  EXPECT_EQ(count(unclear, "class=\"ring\""), 0u);
+}
+
+TEST(Report, ShowsTheGates) {
+  Comparison c = five_cases(5);
+  c.gates = {{"tps>=2", "a", 1.25, false}};
+  EXPECT_THAT(to_html(c, ""), HasSubstr("<td class=\"n\">1.25</td><td class=\"bad\">FAILED"));
+}
+
+TEST(Report, HasAMatrixOfPairs) {
+  Comparison c = five_cases(5);
+  for (size_t b = 1; b < 5; ++b) c.pairs.push_back({0, b, {}});
+  const std::string html = to_html(c, "");
+  EXPECT_EQ(count(html, "title=\"loss 0.0e+00"), 8u);  // each pair on both sides of the diagonal
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr char kRun[] =
-    R"({"run": {"backend": "ox", "version": "1", "dtype": "fp32", "product": "param", "degrees": {"dp_degree": 2, "tp_degree": 1},)"
+    R"({"run": {"backend": "ox", "version": "1", "dtype": "fp32", "product": "param", "update": "own", "degrees": {"dp_degree": 2, "tp_degree": 1},)"
     R"( "data_ranks": 2, "accumulation": 1, "blocks": 3, "parameters": 10, "params": ["a"], "clip": 1.0,)"
     R"( "exp_avg_decay": 0.9, "costs": {"param": 1, "grad": 2, "optimizer": 3, "unsharded": 4,)"
     R"( "activation": -1, "axes": {"dp_replicate": 40}}}})"

@@ -2,38 +2,95 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
 #include "tests/unit/compare/made_up.hpp"
 
 namespace yoke::compare {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
-TEST(Summary, IsJsonMarkdownAndCsv) {
+TEST(TableRows, HaveACellForEachColumn) {
   Comparison c = five_cases(3);
-  c.cases[0].spec.name = "a,b";
-  const auto json = nlohmann::json::parse(to_json(c, "yoke compare", 0));
-  EXPECT_EQ(json.at("cases").size(), 5u);
-  EXPECT_EQ(json.at("cases")[1].at("verdict").at("level"), "L1");
-  EXPECT_EQ(json.at("cases")[1].at("steps").size(), 3u);
-  EXPECT_THAT(to_csv(c), HasSubstr("\"a,b\",dp_degree 2,L1,"));
-  EXPECT_EQ(count(to_markdown(c), "\n"), 8u);  // header, rule, reference, five cases
+  c.cases[4].failure = "exit code 1";
+  const auto rows = table_rows(c);
+  ASSERT_EQ(rows.size(), 6u);
+  for (const auto& row : rows) EXPECT_EQ(row.size(), table_header().size());
+  EXPECT_THAT(rows[1],
+              ElementsAre("a",
+                          "2",
+                          "dp_degree 2",
+                          "L1",
+                          "0.0e+00",
+                          "0.0e+00",
+                          "11.0 (10.0 .. 12.0)",
+                          "46,545",
+                          "1.00x",
+                          "1.0 MiB",
+                          "3.9 KiB"));
 }
 
-TEST(SpeedText, NamesTheFastestIfRangesAreApart) {
-  EXPECT_THAT(speed_text(two_cases({20, 21, 22}, {10, 11, 12})),
-              HasSubstr("fastest: mule, 1.91 times as fast as ox (1.67 .. 2.20)"));
+TEST(ByDesign, IsReportedByLossAndTraffic) {
+  Comparison c = five_cases(8);
+  c.reference->runs = {made_up_run(8)};
+  CaseResult& diloco = c.cases[1];
+  diloco.agreement.level = Level::kDiffers;
+  EXPECT_FALSE(diloco.passed());
+  diloco.by_design = true;
+  for (RunFacts& run : diloco.runs) run = made_up_run(8, 1.02);
+  diloco.runs[0].update = "local";
+  EXPECT_TRUE(diloco.passed());
+  EXPECT_EQ(table_rows(c)[2][3], "local update");
+  EXPECT_THAT(
+      remarks(c),
+      ElementsAre(AllOf(HasSubstr("b updates its ranks independently"),
+                        HasSubstr("mean training loss is 2.612, +2 % relative to reference"),
+                        HasSubstr("31.2 KiB in all"))));  // 8 steps of 4000 bytes
+  EXPECT_THAT(problems(c), IsEmpty());
+
+  diloco.held_out_loss = 3;
+  EXPECT_THAT(remarks(c),
+              ElementsAre(HasSubstr("mean training loss")));  // that of the reference is unknown
+  c.reference->held_out_loss = 2;
+  EXPECT_THAT(remarks(c), ElementsAre(HasSubstr("its held-out loss is 3, +50 % relative to")));
 }
 
-TEST(SpeedText, NamesNobodyIfRangesOverlap) {
-  EXPECT_THAT(speed_text(two_cases({10, 12, 14}, {14, 15, 16})),
-              HasSubstr("ranges of ox and mule overlap"));
+TEST(ByDesign, ComparesItsTrafficWithTheLeastOnAsManyRanks) {
+  Comparison c = five_cases(8);
+  c.reference->runs = {made_up_run(8)};
+  CaseResult& diloco = c.cases[1];
+  diloco.by_design = true;
+  diloco.runs[0].update = "local";
+  const auto set_traffic = [&](size_t i, int ranks, int64_t bytes) {
+    RunFacts& run = c.cases[i].runs[0];
+    run.degrees = {{"dp_degree", ranks}};
+    for (StepFacts& s : run.steps) s.traffic = {{"dp", "all_reduce", "fp32", 1, bytes, 0}};
+  };
+  for (size_t i = 0; i < c.cases.size(); ++i) set_traffic(i, 2, 8000);
+  set_traffic(1, 2, 1000);
+  set_traffic(0, 4, 100);   // other number of ranks
+  set_traffic(2, 2, 4000);  // least
+  EXPECT_THAT(remarks(c),
+              ElementsAre(HasSubstr("in all, 25 % of that of " + c.cases[2].spec.name)));
 }
 
-TEST(SpeedText, NamesNobodyFromFewRepeats) {
-  EXPECT_THAT(speed_text(two_cases({10, 10}, {50, 50})), HasSubstr("--repeats 3 or more"));
+TEST(ByDesign, StillNeedsEqualRepeats) {
+  Comparison c = five_cases(8);
+  c.cases[1].by_design = true;
+  c.cases[1].repeatable = false;
+  EXPECT_FALSE(c.cases[1].passed());
+  EXPECT_THAT(problems(c), ElementsAre(HasSubstr("b is not repeatable")));
+}
+
+// A model of one's own counts its tokens itself: they are not data.seq_len for each sample.
+TEST(TokensPerSecond, AreThoseThatTheRunCounted) {
+  Comparison c = two_cases({10}, {20});
+  c.plan.tokens_per_step = 512;
+  EXPECT_DOUBLE_EQ(tokens_per_second(c, c.cases[0]), 51200);
+  c.cases[0].runs[0].steps.back().tokens = 40;
+  EXPECT_DOUBLE_EQ(tokens_per_second(c, c.cases[0]), 4000);
 }
 
 }  // namespace

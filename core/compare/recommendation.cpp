@@ -1,0 +1,299 @@
+// The rule is simple enough to be checked by hand. The runs are interleaved, so two cases are
+// compared repeat by repeat: one is slower if it was slower in at least four of five repeats. A
+// case that is slower by the median, but not in most repeats, cannot be told apart from the
+// fastest, and then the answer is that there is none: on a busy machine, a winner by the median
+// changes from comparison to comparison. Cases that differ by at most 5 % and whose ranges overlap
+// are tied. Among those the least memory wins, and the least traffic if the memory differs by at
+// most 5 %. A weighted score of time, memory and traffic was rejected, since no weights are right
+// for everybody. Instead, a case that is slower but needs less memory is named beside the answer.
+
+#include "core/compare/recommendation.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+
+#include "core/base/text.hpp"
+#include "core/compare/summary.hpp"
+#include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
+
+namespace yoke::compare {
+namespace {
+
+constexpr int64_t kLeastRepeats = 3;
+constexpr double kSame = 0.05;        // fraction by which equal time, memory or traffic may differ
+constexpr double kMostSlower = 2;     // factor of time up to which a lean case is worth naming
+constexpr double kMostRepeats = 0.8;  // share of the repeats that shows which case is slower
+constexpr size_t kMostNamed = 4;      // names of tied cases that a sentence lists
+
+using Cases = std::vector<const CaseResult*>;
+
+double least(const CaseResult& c) {
+  return *std::min_element(c.step_ms.begin(), c.step_ms.end());
+}
+double most(const CaseResult& c) {
+  return *std::max_element(c.step_ms.begin(), c.step_ms.end());
+}
+
+bool overlap(const CaseResult& a, const CaseResult& b) {
+  return least(a) <= most(b) && least(b) <= most(a);
+}
+
+// Returns true if `c` was slower than `fastest` in most repeats.
+bool is_slower(const CaseResult& c, const CaseResult& fastest) {
+  const size_t repeats = std::min(c.step_ms.size(), fastest.step_ms.size());
+  size_t slower = 0;
+  for (size_t i = 0; i < repeats; ++i) slower += c.step_ms[i] > fastest.step_ms[i] ? 1 : 0;
+  return static_cast<double>(slower) >= kMostRepeats * static_cast<double>(repeats);
+}
+
+bool is_tied(const CaseResult& c, const CaseResult& fastest) {
+  const bool close = median(c.step_ms) <= median(fastest.step_ms) * (1 + kSame);
+  return close && (overlap(c, fastest) || !is_slower(c, fastest));
+}
+
+// Returns "a, b and c", or the first ones "and 3 more".
+std::string names(const Cases& cases) {
+  std::vector<std::string> all;
+  for (const CaseResult* c : cases) {
+    if (all.size() == kMostNamed) break;
+    all.push_back(c->spec.name);
+  }
+  std::string last = all.back();
+  if (cases.size() > kMostNamed) {
+    last = concat(cases.size() - kMostNamed, " more");
+  } else {
+    all.pop_back();
+  }
+  return all.empty() ? last : join(all) + " and " + last;
+}
+
+std::string milliseconds(const CaseResult& c) {
+  return string_printf("%.3g ms", median(c.step_ms));
+}
+
+std::string memory_text(const CaseResult& c) {
+  return bytes_text(static_cast<uint64_t>(peak_memory(c)));
+}
+
+// Returns each case with the reason why it is not eligible.
+std::string reasons(const Cases& left_out) {
+  std::vector<std::string> all;
+  for (const CaseResult* c : left_out) {
+    const char* reason = !c->failure.empty() ? "failed"
+                         : c->by_design      ? "differs by design"
+                         : !c->passed()      ? "did not pass"
+                                             : "has no times";
+    all.push_back(c->spec.name + " (" + reason + ")");
+  }
+  return join(all);
+}
+
+// A case that differs by design trains another model, so its speed cannot be weighed against the
+// others'.
+bool eligible(const CaseResult& c) {
+  return c.passed() && !c.by_design && c.timed();
+}
+
+bool has_memory(const CaseResult& c) {
+  return !std::isnan(peak_memory(c));
+}
+
+// Returns how much longer the steps of `c` take than those of `best`: "1.4 times as long".
+std::string slower(const CaseResult& c, const CaseResult& best) {
+  return string_printf("%.2f times as long", median(c.step_ms) / median(best.step_ms));
+}
+
+// Moves the cases with about the least value to the front, and returns how many they are. Cases
+// with an unknown value (NaN) stay behind, unless all are unknown. Both parts keep their order.
+size_t put_least_first(const Cases::iterator begin,
+                       const Cases::iterator end,
+                       double (*value)(const CaseResult&)) {
+  double smallest = INFINITY;
+  for (auto it = begin; it != end; ++it) {
+    if (!std::isnan(value(**it))) smallest = std::min(smallest, value(**it));
+  }
+  if (std::isinf(smallest)) return static_cast<size_t>(end - begin);
+  const auto middle = std::stable_partition(
+      begin, end, [&](const CaseResult* c) { return value(*c) <= smallest * (1 + kSame); });
+  return static_cast<size_t>(middle - begin);
+}
+
+// `cases` is sorted by time.
+const CaseResult* find_leanest(const Cases& cases, const Cases& tied) {
+  const CaseResult* leanest = nullptr;
+  for (const CaseResult* c : cases)
+    if (median(c->step_ms) <= kMostSlower * median(tied[0]->step_ms) && has_memory(*c) &&
+        (leanest == nullptr || peak_memory(*c) < peak_memory(*leanest)))
+      leanest = c;
+  if (leanest == nullptr) return nullptr;
+  const bool less = std::all_of(tied.begin(), tied.end(), [&](const CaseResult* c) {
+    return has_memory(*c) && peak_memory(*leanest) < peak_memory(*c) * (1 - kSame);
+  });
+  return less ? leanest : nullptr;
+}
+
+// Returns " and communicates the least" if that is why tied[0] is preferred; else "".
+std::string traffic_text(const Cases& tied) {
+  const double best = step_traffic(*tied[0]);
+  const bool decides = std::any_of(tied.begin(), tied.end(), [&](const CaseResult* c) {
+    return step_traffic(*c) > best * (1 + kSame);
+  });
+  return decides ? " and communicates the least (" + bytes_text(static_cast<uint64_t>(best)) +
+                       " per step)"
+                 : "";
+}
+
+// Returns why no case is recommended. `cases` is sorted by time.
+std::string undecided_text(const Recommendation& answer, const Cases& cases) {
+  Cases unclear, slower;
+  double spread = 1;
+  for (const CaseResult* c : cases) {
+    const bool is_unclear = std::count(answer.tied.begin(), answer.tied.end(), c) +
+                                std::count(answer.undecided.begin(), answer.undecided.end(), c) >
+                            0;
+    (is_unclear ? unclear : slower).push_back(c);
+    if (is_unclear) spread = std::max(spread, most(*c) / least(*c));
+  }
+  std::string text =
+      "no clear winner: " + names(unclear) +
+      " cannot be told apart, because which one is slower changes from repeat to repeat, and the "
+      "step time of one case varies by up to " +
+      string_printf("%.2f times. ", spread) + cases[0]->spec.name + " has the shortest median, " +
+      milliseconds(*cases[0]) + " per step";
+  if (!slower.empty())
+    text +=
+        "; " + names(slower) + (slower.size() == 1 ? " is" : " are") + " slower in most repeats";
+  return text + ".";
+}
+
+// Returns why tied[0] is preferred to the cases that are as fast.
+std::string tie_text(const Cases& tied) {
+  const CaseResult& best = *tied[0];
+  const Cases others(tied.begin() + 1, tied.end());
+  const std::string tie = "it is as fast as " + names(others) + " (" + milliseconds(best) +
+                          " per step; the ranges overlap)";
+  if (!has_memory(best)) return tie + "; the memory of none of them is known";
+  Cases known;
+  std::copy_if(others.begin(), others.end(), std::back_inserter(known), [](const CaseResult* c) {
+    return has_memory(*c);
+  });
+  if (known.empty()) return tie + ", and the others have not reported their memory";
+  const auto [low, high] =
+      std::minmax_element(known.begin(), known.end(), [](const CaseResult* a, const CaseResult* b) {
+        return peak_memory(*a) < peak_memory(*b);
+      });
+  const bool equal = peak_memory(**high) <= peak_memory(best) * (1 + kSame);
+  if (equal) {
+    return tie + ", needs about as much memory (" + memory_text(best) + " per rank)" +
+           traffic_text(tied);
+  }
+  std::string text = tie + " and needs " + memory_text(best) + " per rank";
+  text += known.size() == 1 ? "; " + known[0]->spec.name + " needs " : "; they need ";
+  if (known.size() > 1 && memory_text(**low) != memory_text(**high))
+    text += memory_text(**low) + " to ";
+  return text + memory_text(**high);
+}
+
+std::string text_of(const Recommendation& answer, const Cases& cases) {
+  const CaseResult& best = *answer.tied[0];
+  const std::string ranks =
+      answer.ranks > 0 ? concat("With ", answer.ranks, answer.ranks == 1 ? " rank" : " ranks") : "";
+  if (answer.choice() == nullptr) {
+    const std::string text = undecided_text(answer, cases);
+    return ranks.empty() ? "N" + text.substr(1) : ranks + ", " + text;
+  }
+  std::string text = (ranks.empty() ? "Take " : ranks + ", take ") + best.spec.name + ": ";
+  if (cases.size() == 1) return text + "no other case can be compared with it.";
+  if (answer.tied.size() > 1) {
+    text += tie_text(answer.tied);
+  } else {
+    text += "it is the fastest, " + milliseconds(best) + " per step; " + cases[1]->spec.name +
+            " takes " + slower(*cases[1], best);
+  }
+  text += ".";
+  if (answer.leanest != nullptr) {
+    text += " If memory is short, take " + answer.leanest->spec.name + ": it needs " +
+            memory_text(*answer.leanest) +
+            (has_memory(best) ? " instead of " + memory_text(best) : "") +
+            " per rank, and its steps take " + slower(*answer.leanest, best) + ".";
+  }
+  return text;
+}
+
+Recommendation recommend(Cases cases, int ranks) {
+  std::stable_sort(cases.begin(), cases.end(), [](const CaseResult* a, const CaseResult* b) {
+    return median(a->step_ms) < median(b->step_ms);
+  });
+  Recommendation answer;
+  answer.ranks = ranks;
+  for (const CaseResult* c : cases) {
+    if (is_tied(*c, *cases[0])) {
+      answer.tied.push_back(c);
+    } else if (!is_slower(*c, *cases[0])) {
+      answer.undecided.push_back(c);
+    }
+  }
+  const auto begin = answer.tied.begin();
+  const size_t lean = put_least_first(begin, answer.tied.end(), peak_memory);
+  put_least_first(begin, begin + static_cast<ptrdiff_t>(lean), step_traffic);
+  answer.leanest = find_leanest(cases, answer.tied);
+  answer.text = text_of(answer, cases);
+  return answer;
+}
+
+}  // namespace
+
+std::vector<Recommendation> recommendations(const Comparison& comparison) {
+  if (comparison.plan.repeats < kLeastRepeats) return {};
+  std::map<int, Cases> by_ranks;
+  Cases external;
+  size_t count = 0;
+  for (const CaseResult& c : comparison.cases) {
+    if (!eligible(c)) continue;
+    (c.runs[0].external() ? external : by_ranks[c.runs[0].world()]).push_back(&c);
+    ++count;
+  }
+  if (count < 2) return {};
+  if (by_ranks.empty()) return {recommend(external, 0)};
+  const bool one_group = by_ranks.size() == 1;
+  std::vector<Recommendation> all;
+  for (auto& [ranks, cases] : by_ranks) {
+    if (one_group) cases.insert(cases.end(), external.begin(), external.end());
+    all.push_back(recommend(cases, one_group ? 0 : ranks));
+  }
+  return all;
+}
+
+std::vector<std::string> recommendation_text(const Comparison& comparison) {
+  std::vector<std::string> lines;
+  bool clear = true;
+  for (const Recommendation& answer : recommendations(comparison)) {
+    lines.push_back(answer.text);
+    clear = clear && answer.choice() != nullptr;
+  }
+  if (!clear)
+    lines.push_back(concat("Compare again on a quieter machine, or with --repeats ",
+                           2 * comparison.plan.repeats + 1,
+                           "."));
+  if (lines.empty()) {
+    const int64_t repeats = comparison.plan.repeats;
+    return {repeats < kLeastRepeats
+                ? concat("No case is recommended: ",
+                         repeats,
+                         repeats == 1 ? " repeat is" : " repeats are",
+                         " too few to tell the times apart; use --repeats ",
+                         kLeastRepeats,
+                         " or more.")
+                : "No case is recommended, because fewer than two cases passed with known times."};
+  }
+  Cases left_out;
+  for (const CaseResult& c : comparison.cases)
+    if (!eligible(c)) left_out.push_back(&c);
+  if (!left_out.empty()) lines.push_back("Not considered: " + reasons(left_out) + ".");
+  return lines;
+}
+
+}  // namespace yoke::compare
