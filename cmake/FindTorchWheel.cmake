@@ -1,6 +1,7 @@
 # Finds LibTorch in the PyPI wheel. It needs no CUDA toolkit at configure time.
 #   YOKE_TORCH_DIR   folder that holds include/ and lib/ of LibTorch. Default: the folder above the one that the
-#                    environment variable YOKE_TORCH_LIB names, else the wheel of scripts/setup.
+#                    environment variable YOKE_TORCH_LIB names, else the package torch beside the package
+#                    yoke_trainer that contains this file, else the wheel of scripts/setup.
 # Defines the imported targets torch::c10 and torch::cpu, and TorchWheel_VERSION and TorchWheel_DIR.
 # Only libtorch_cpu and libc10 are linked: libtorch.so would pull in libtorch_cuda (0.1 s and 230 MB at start).
 set(YOKE_TORCH_DIR "" CACHE PATH "Folder with include/ and lib/ of LibTorch; empty = what scripts/setup installed")
@@ -8,6 +9,9 @@ set(YOKE_TORCH_DIR "" CACHE PATH "Folder with include/ and lib/ of LibTorch; emp
 set(_torch ${YOKE_TORCH_DIR})
 if(NOT _torch AND DEFINED ENV{YOKE_TORCH_LIB})
   get_filename_component(_torch $ENV{YOKE_TORCH_LIB}/.. ABSOLUTE)
+endif()
+if(NOT _torch AND CMAKE_CURRENT_LIST_DIR MATCHES "^(.*)/yoke_trainer/prefix/lib/cmake/yoke$")
+  file(GLOB _torch LIST_DIRECTORIES true ${CMAKE_MATCH_1}/torch)
 endif()
 if(NOT _torch)
   if(DEFINED ENV{YOKE_DEPS})
