@@ -5,6 +5,7 @@
 // the condition has had an influence that the contract forbids.
 #include <atomic>
 #include <barrier>
+#include <cstring>
 #include <future>
 #include <thread>
 
@@ -243,15 +244,17 @@ std::string process_unchanged(Subject& subject) {
 }
 
 // Trains with an instrumented model and returns the state. Throws Failed if the backend has not
-// released everything after destroy. If `poison` is true, each gradient is overwritten as soon as
-// the on_grad_ready that delivered it has returned. Sets `note` if the backend does not use the
-// callbacks.
+// released everything after destroy. If `poison` is true, the arguments of init are overwritten
+// after the call, and each gradient as soon as the on_grad_ready that delivered it has returned.
+// Sets `note` if the backend does not use the callbacks.
 State instrumented_run(Subject& subject, const RunSpec& spec, bool poison, std::string& note) {
   State state;
   on_ranks(subject, load_table(subject.path), spec, [&](Instance& instance, TestModel& model) {
     InstrumentedModel& watched = instance.instrument(model.model());
     watched.poison = poison;
     instance.must(instance.init(), "init");
+    // What the struct points to stays: a backend copies the struct.
+    if (poison) std::memset(&instance.init_args, 0xff, sizeof instance.init_args);
     instance.must(instance.wrap(watched.model()), "wrap_model");
     for (int64_t step = 1; step <= spec.steps; ++step) {
       Batch batch(instance.split(), step);
@@ -277,7 +280,8 @@ std::string returns_what_it_owns(Subject& subject) {
   const State usual = instrumented_run(subject, spec, false, note);
   const std::string off = difference(instrumented_run(subject, spec, true, note), usual, 0);
   if (!off.empty())
-    throw Failed("with gradients that become garbage when on_grad_ready returns, " + off);
+    throw Failed("with arguments and gradients that become garbage when their call returns, " +
+                 off);
   return note;
 }
 
@@ -349,9 +353,10 @@ constexpr Check kRows[] = {
     {"C26",
      "owned objects are released and borrowed memory is not kept",
      "Each `saved` is passed to block_backward or drop_saved once, and each managed tensor to its "
-     "deleter before destroy returns. Gradients and inputs become garbage after their call, and "
-     "the state has the same bits.",
-     "copy a gradient inside on_grad_ready, and delete carry_out after the backward that used it",
+     "deleter before destroy returns. Gradients, inputs and the struct of arguments of init become "
+     "garbage after their call, and the state has the same bits.",
+     "copy a gradient inside on_grad_ready and the struct that init receives, and delete carry_out "
+     "after the backward that used it",
      returns_what_it_owns},
     {"C27",
      "tensors may have offsets and strides",

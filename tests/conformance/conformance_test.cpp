@@ -40,6 +40,7 @@ INSTANTIATE_TEST_SUITE_P(InTree,
                                            "deepspeed_stub",
                                            "accelerate_compat",
                                            "megatron_compat",
+                                           "nanotron_compat",
                                            "validate"),
                          [](const auto& info) { return std::string(info.param); });
 

@@ -113,6 +113,7 @@ const Hostile kHostiles[] = {
     {"CHANGES_LOCALE", "C25", "C24", "locale"},
     {"CATCHES_SIGNALS", "C25", "C24", "signal 10"},
     {"CHANGES_ROUNDING", "C25", "C24", "floating-point mode"},
+    {"KEEPS_ARGS", "C26", "N1", "the arguments of init have become garbage"},
     {"KEEPS_GRADIENTS", "C26", "C1", "garbage"},
     {"KEEPS_CARRIES", "C26", "N1", "not passed to their deleter"},
     {"IGNORES_OFFSETS", "C27", "C26,N1", "byte_offset"},

@@ -19,13 +19,13 @@
 #else
 #define KIND YOKE_STRING("number")
 #endif
-enum { kOwnKind = IS(HIDES_KIND) || IS(WRONG_ROW) || IS(MALFORMED_KIND) };
+enum { kOwnKind = IS(HIDES_KIND) || IS(WRONG_ROW) || IS(MALFORMED_KIND) || IS(SLOWS_DOWN) };
 
 static int32_t describe(const YokeDescription** out, YokeError* err) {
   static const int32_t dtypes[] = {YOKE_F32, YOKE_F64};
   static const YokeStateKind kind = {YOKE_HEADER(YokeStateKind, YOKE_ID_STATE_KIND),
                                      KIND,
-                                     YOKE_STRING("the number of the rank"),
+                                     YOKE_STRING("the number of updates of the rank"),
                                      YOKE_STATE_PER_RANK,
                                      0};
   static const YokeStateKind* const kinds[] = {&kind};
@@ -44,6 +44,7 @@ static int32_t describe(const YokeDescription** out, YokeError* err) {
       .devices = 1u << YOKE_DEVICE_CPU,
       .state_kinds = kinds,
       .num_state_kinds = kOwnKind && !IS(HIDES_KIND),
+      .traits = IS(SLOWS_DOWN) ? YOKE_OWN_UPDATE : 0,
   };
   if (out == NULL) return yoke_fail(err, YOKE_INVALID_ARGUMENT, "describe: out is NULL");
   *out = &description;
@@ -141,7 +142,7 @@ struct YokeWrapped {
   void* moment[2];   /* moments of the slice */
   void* padded;      /* parameters with padding, for all_gather */
   int64_t step, calls;
-  int64_t number; /* state of its own */
+  int64_t number; /* state of its own: updates since the state was made */
 };
 
 static void destroy_model(YokeWrapped** model) {
@@ -273,7 +274,7 @@ static int32_t show_moments(YokeWrapped* w,
   return YOKE_OK;
 }
 
-/* Shows the number of this rank, which is of no use but as a state that belongs to the ranks. */
+/* Shows the number of updates of this rank. Only SLOWS_DOWN counts them. */
 static int32_t show_number(YokeWrapped* w, const YokeCheckpointArgs* args, YokeError* err) {
   YokePiece piece;
   int32_t code;

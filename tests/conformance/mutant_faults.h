@@ -6,6 +6,7 @@
 /* clang-format off */
 enum {
   NO_FAULT,
+  SLOWS_DOWN, /* no fault: an update rule of its own, with a state of each rank */
   /* numbers */
   SKIPS_BY_SLICE, EMPTY_RANK_SKIPS_REDUCTION, COUNTS_SKIPPED_STEPS, IGNORES_REDUCE_DTYPE, POWERS_OF_TWO,
   DROPS_LATE_ELEMENTS, STEP_IN_A_BYTE, SHARES_STATIC_MEMORY, CUTS_GRADIENTS, NEGATIVE_NORM,

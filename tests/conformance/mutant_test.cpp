@@ -25,12 +25,19 @@ TEST_P(MutantBackend, IsFound) {
   EXPECT_NE(trial.output().find(m.says), std::string::npos) << trial.output();
 }
 
+class CorrectBackend : public ::testing::TestWithParam<const char*> {};
+
 // Without this test, a check that always fails would satisfy the test above.
-TEST(CorrectBackend, FailsNothing) {
-  Trial trial("NO_FAULT");
+TEST_P(CorrectBackend, FailsNothing) {
+  Trial trial(GetParam());
   for (const auto& [id, status] : trial.check("", 0, "4"))
     EXPECT_NE(status, "failed") << id << "\n" << trial.output();
 }
+
+INSTANTIATE_TEST_SUITE_P(All,
+                         CorrectBackend,
+                         ::testing::Values("NO_FAULT", "SLOWS_DOWN"),
+                         [](const auto& info) { return std::string(info.param); });
 
 const Mutant kMutants[] = {
     {"SKIPS_BY_SLICE", "N12", "after a step whose gradient norm is not finite"},

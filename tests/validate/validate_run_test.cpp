@@ -183,7 +183,7 @@ TEST(Validate, WarnsAndContinuesIfItIsAskedTo) {
   const SubprocessResult r = train(place, 1, args);
   EXPECT_EQ(r.ending.exit_code, 0) << all_text(r);
   EXPECT_THAT(all_text(r),
-              AllOf(HasSubstr("V21, a fault of the backend"), HasSubstr("5 violations")));
+              AllOf(HasSubstr("V21, a fault of the backend"), HasSubstr("7 violations")));
 }
 
 TEST(Validate, NamesRankAndStep) {
@@ -229,11 +229,11 @@ TEST(TraceAbi, WritesEveryCallOfEachRank) {
       EXPECT_EQ(line.at("bytes"), line.at("count").get<int64_t>() * 4);
       EXPECT_GE(line.at("step"), 1);
     }
-    // Three steps and two batches of one evaluation, and the SAVEs that validate adds for it.
+    // Three steps and two evaluations of two batches, and the SAVEs that validate adds for them.
     EXPECT_EQ(calls["host init"], 1);
     EXPECT_EQ(calls["host wrap_model"], 1);
-    EXPECT_EQ(calls["host step"], 3 + 2);
-    EXPECT_EQ(calls["backend all_reduce"], 2 * 3 + 2);
+    EXPECT_EQ(calls["host step"], 3 + 2 * 2);
+    EXPECT_EQ(calls["backend all_reduce"], 2 * 3 + 2 * 2);
     EXPECT_EQ(calls["host destroy_model"], 1);
     EXPECT_EQ(calls["host destroy"], 1);
     for (const char* call : {"backend block_forward",
