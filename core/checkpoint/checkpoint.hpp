@@ -73,9 +73,11 @@ struct CheckpointInfo {
   std::string path;           // path of the checkpoint's own folder; set by save and by the reader
   int64_t step = 0;           // last step that the state includes
   int64_t next_sample = 0;    // global index of the first sample not yet trained on
-  std::string config_digest;  // digest of the keys that must be equal to resume automatically
+  std::string config_digest;  // resume_digest() of the run
+  std::string fixed_digest;   // fixed_digest() of the run; "" = an older release has saved it
   bool finished = false;      // true after the last step of the run
   std::optional<LossScaleState> loss_scale;  // only of fp16 runs
+  std::optional<double> eval_loss;  // mean loss of the evaluation after `step`, if there was one
 };
 
 // SaveGroup is the communication that a save needs. The host implements it with its communicators,
@@ -173,9 +175,19 @@ class CheckpointReader {
 CheckpointInfo newest_checkpoint(const std::string& folder,
                                  const std::function<void(const std::string&)>& warn);
 
-// Removes all checkpoints except for the newest `keep` (at least 1) that can be opened, and the
-// temporary folders of interrupted saves. Damaged checkpoints do not count, and the newest one that
-// passes verify() is never removed. Does nothing while a save is running. Call it on one rank only.
-void prune_checkpoints(const std::string& folder, int64_t keep);
+// Returns the checkpoint with the lowest eval_loss in a folder of checkpoints, the oldest one of
+// equals. Those that cannot be opened or were not evaluated do not count; nothing if there is no
+// other. Throws Error if the folder cannot be listed.
+std::optional<CheckpointInfo> best_checkpoint(const std::string& folder);
+
+// What prune_checkpoints() keeps.
+struct Kept {
+  int64_t newest = 1;  // number of newest checkpoints that can be opened; at least 1
+  bool best = false;   // whether best_checkpoint() is kept, too
+};
+// Removes all other checkpoints, and the temporary folders of interrupted saves. Damaged
+// checkpoints do not count, and the newest one that passes verify() is never removed. Does nothing
+// while a save is running. Call it on one rank only.
+void prune_checkpoints(const std::string& folder, const Kept& kept);
 
 }  // namespace yoke

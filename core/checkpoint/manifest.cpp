@@ -186,8 +186,10 @@ Manifest parse_body(const std::string& body) {
   manifest.info.step = json.at("step").get<int64_t>();
   manifest.info.next_sample = json.at("next_sample").get<int64_t>();
   manifest.info.config_digest = json.at("config_digest").get<std::string>();
+  manifest.info.fixed_digest = json.value("fixed_digest", std::string());
   manifest.info.finished = json.at("finished").get<bool>();
   manifest.info.loss_scale = parse_loss_scale(json);
+  if (json.contains("eval_loss")) manifest.info.eval_loss = json["eval_loss"].get<double>();
   manifest.counts = parse_counts(json);
   manifest.world_size = json.at("world_size").get<int32_t>();
   for (const Json& file : json.at("files")) manifest.files.push_back(parse_file(file));
@@ -232,6 +234,9 @@ std::string to_text(const Manifest& manifest) {
                             ",\n\"config_digest\":",
                             Json(info.config_digest).dump(),
                             ",\n");
+  if (!info.fixed_digest.empty())
+    text += "\"fixed_digest\":" + Json(info.fixed_digest).dump() + ",\n";
+  if (info.eval_loss) text += "\"eval_loss\":" + Json(*info.eval_loss).dump() + ",\n";
   if (info.loss_scale) text += "\"loss_scale\":" + to_json(*info.loss_scale).dump() + ",\n";
   if (manifest.counts) text += "\"contents\":" + to_json(*manifest.counts).dump() + ",\n";
   text += lines("files", manifest.files) + lines("tensors", manifest.tensors);

@@ -4,6 +4,8 @@
 //   {"format":"yoke-checkpoint","version":1,
 //   "step":100,"next_sample":1600,"finished":false,"world_size":2,
 //   "config_digest":"...",
+//   "fixed_digest":"...",                        unless an older release saved it
+//   "eval_loss":3.25,                                                   only after an evaluation
 //   "loss_scale":{"scale","good_steps","hysteresis","skipped"},         only of fp16 runs
 //   "contents":{"params","trainable","moments"},                        numbers of tensors
 //   "files":[

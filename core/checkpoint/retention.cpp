@@ -129,23 +129,37 @@ CheckpointInfo newest_checkpoint(const std::string& folder,
                      steps.size() == 1 ? " cannot be used" : " can be used"));
 }
 
-void prune_checkpoints(const std::string& folder, int64_t keep) {
-  if (keep < 1) {
+std::optional<CheckpointInfo> best_checkpoint(const std::string& folder) {
+  std::optional<CheckpointInfo> best;
+  for (const int64_t step : steps_in(folder)) {
+    try {
+      const CheckpointInfo info = CheckpointReader(path_of(folder, step)).info();
+      if (info.eval_loss && (!best || *info.eval_loss <= *best->eval_loss)) best = info;
+    } catch (const Error&) {  // a damaged checkpoint is not the best one
+    }
+  }
+  return best;
+}
+
+void prune_checkpoints(const std::string& folder, const Kept& kept) {
+  if (kept.newest < 1) {
     throw Error(YOKE_INVALID_ARGUMENT,
-                concat("checkpoint.keep is ", keep, "; it must be at least 1"));
+                concat("checkpoint.keep is ", kept.newest, "; it must be at least 1"));
   }
   const FolderLock lock(folder);
   if (!lock.held()) return;  // a save is running; it prunes when it is done
   sweep_temporaries(folder);
   const std::vector<int64_t> steps = steps_in(folder);
+  const auto best = kept.best ? best_checkpoint(folder) : std::nullopt;
   int64_t whole = 0;
   size_t read_back = 0;
   bool verified = false;  // one of the first `read_back` steps passes verify()
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (whole < keep) {
+    if (whole < kept.newest) {
       whole += opens(path_of(folder, steps[i])) ? 1 : 0;
       continue;
     }
+    if (best && best->step == steps[i]) continue;
     // Nothing is removed unless a newer checkpoint passes verify(). Only this line reads whole
     // checkpoints.
     while (!verified && read_back < i) verified = verifies(path_of(folder, steps[read_back++]));

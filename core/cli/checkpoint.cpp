@@ -80,7 +80,7 @@ std::vector<std::string> checkpoints_in(const std::string& place) {
 }
 
 int list(const Request& request) {
-  Table table({"checkpoint", "step", "size", "run", "state"});
+  Table table({"checkpoint", "step", "size", "run", "eval loss", "state"});
   Json json = Json::array();
   for (const std::string& path : checkpoints_in(request.place)) {
     const Listed c = look_at(path);
@@ -90,11 +90,13 @@ int list(const Request& request) {
                     {"step", whole ? Json(c.info.step) : Json()},
                     {"bytes", whole ? Json(c.bytes) : Json()},
                     {"finished", whole ? Json(c.info.finished) : Json()},
+                    {"eval_loss", c.info.eval_loss ? Json(*c.info.eval_loss) : Json()},
                     {"fault", whole ? Json() : Json(c.fault)}});
     table.add({path,
                whole ? concat(c.info.step) : "-",
                whole ? bytes_text(c.bytes) : "-",
                whole ? (c.info.finished ? "finished" : "unfinished") : "-",
+               c.info.eval_loss ? string_printf("%.6g", *c.info.eval_loss) : "-",
                whole ? "complete" : "damaged: " + c.fault});
   }
   if (request.json) {
@@ -169,14 +171,6 @@ int export_checkpoint(const Request& request) {
   return kExitOk;
 }
 
-// Returns 1 for a damaged checkpoint, and 2 for other errors, which the user can fix on the command
-// line.
-int exit_code_of(const Error& e) {
-  const bool misuse = e.code() == YOKE_INVALID_ARGUMENT || e.code() == YOKE_NOT_FOUND ||
-                      e.code() == YOKE_FAILED_PRECONDITION;
-  return misuse ? kExitUsage : kExitFailed;
-}
-
 }  // namespace
 
 int checkpoint_command(const std::vector<std::string>& args) {
@@ -184,6 +178,7 @@ int checkpoint_command(const std::vector<std::string>& args) {
   app.require_subcommand(1);
   Request request;
   CLI::App* ls = app.add_subcommand("ls", "list checkpoints with step, size and state");
+  ls->alias("list");
   ls->add_option("PLACE",
                  request.place,
                  "run folder, folder of checkpoints, or folder of runs; default: runs");

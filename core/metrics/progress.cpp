@@ -10,22 +10,26 @@
 namespace yoke {
 namespace {
 
-constexpr int64_t kBarWidth = 20;
+constexpr size_t kBarWidth = 20;
+
+// Returns the largest n with n / parts <= done / total, so that only what is completed is shown as
+// completed. Doubles were rejected: they give 28 for 29 % and 100 for nearly 100 %.
+size_t share(int64_t done, int64_t total, int64_t parts) {
+  __extension__ using Wide = __int128;
+  return total > 0 ? static_cast<size_t>(Wide{done} * parts / total) : static_cast<size_t>(parts);
+}
 
 }  // namespace
 
+std::string progress_bar(int64_t done, int64_t total) {
+  const size_t filled = share(done, total, kBarWidth);
+  return "[" + std::string(filled, '#') + std::string(kBarWidth - filled, '-') +
+         string_printf("] %3zu%%", share(done, total, 100));
+}
+
 std::string progress_line(const Progress& p) {
-  const int64_t filled = kBarWidth * p.step / p.steps;
-  std::string line =
-      concat("step ",
-             p.step,
-             "/",
-             p.steps,
-             " [",
-             std::string(filled, '#'),
-             std::string(kBarWidth - filled, '-'),
-             string_printf(
-                 "] %3lld%%  loss %.4f", static_cast<long long>(100 * p.step / p.steps), p.loss));
+  std::string line = concat("step ", p.step, "/", p.steps, " ", progress_bar(p.step, p.steps)) +
+                     string_printf("  loss %.4f", p.loss);
   if (p.tps > 0) line += "  " + with_commas(p.tps) + " tps";
   // A resumed run must not divide its time by steps that an earlier process completed.
   if (p.step > p.first) {

@@ -1,4 +1,4 @@
-// The progress line of a run, for a user who watches it on a terminal.
+// Progress lines, for a user who watches a run, or another long command, on a terminal.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +18,8 @@ struct Progress {
 // Returns "step 120/300 [########------------]  40%  loss 1.6123  10,849 tps  3m 04s left". The
 // remaining time is estimated from the steps of this process only.
 std::string progress_line(const Progress& progress);
+
+// Returns "[########------------]  40%". 0 <= done <= total; a total of 0 counts as completed.
+std::string progress_bar(int64_t done, int64_t total);
 
 }  // namespace yoke

@@ -107,7 +107,9 @@ std::string RunFolder::log(int32_t rank) const {
 }
 
 void RunFolder::write(const std::string& name, const std::string& text) {
-  replace_text(path_ + "/" + name, text);
+  const std::string path = path_ + "/" + name;
+  make_folders(std::filesystem::path(path).parent_path());
+  replace_text(path, text);
 }
 
 void RunFolder::begin() {

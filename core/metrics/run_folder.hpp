@@ -5,6 +5,7 @@
 //     origin.json            where each value was set
 //     env.json               machine, compiler and versions
 //     backends.json          the backend, and the backends that it loaded
+//     options/               files and variables that the options of these backends name
 //     metrics.jsonl          one line per logged step
 //     logs/                  one file per rank
 //     checkpoints/           see core/checkpoint
@@ -59,7 +60,7 @@ class RunFolder {
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string log(int32_t rank) const;  // path of logs/rank_000.log
-  // Writes the file `name`, such as config.resolved.toml.
+  // Writes the file `name`, such as "config.resolved.toml" or "options/pipeline.csv".
   void write(const std::string& name, const std::string& text);
   // Removes exit.json, which an earlier process of the run may have written.
   void begin();

@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -148,8 +149,27 @@ void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
                  " of the checkpoint is left out and starts anew");
 }
 
+// All ranks must agree on whether an evaluation is the best one, so rank 0 reads the folder.
+void Checkpointing::find_best() {
+  std::string text;
+  if (world_.rank() == 0) {
+    if (const auto best = best_checkpoint(folder_))
+      text = string_printf("%.17g", best->eval_loss.value());
+  }
+  text = group().from_rank0(text);
+  if (!text.empty()) best_loss_ = std::stod(text);
+}
+
+bool Checkpointing::evaluated(const Position& position, double loss) {
+  if (!std::isfinite(loss)) return false;
+  evaluated_step_ = position.step;
+  eval_loss_ = loss;
+  return job_.config.run.checkpoint.best && loss < best_loss_;
+}
+
 Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& summary) {
   contents_ = contents_of(job_, summary);
+  if (job_.config.run.checkpoint.best) find_best();
   check_state(group(), contents_, [&](int32_t op, const PieceVisitor& visit) {
     visit_pieces(model, op, in_stored_shapes(job_.stored_shapes, visit));
   });
@@ -169,13 +189,18 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
 }
 
 void Checkpointing::save(WrappedModel& model, const Position& position) {
+  log_.progress(concat("saving the checkpoint of step ", position.step));
   SaveRequest request;
   request.folder = folder_;
   request.info.step = position.step;
   request.info.next_sample = position.next_sample;
   request.info.config_digest = resume_digest(job_.config);
+  request.info.fixed_digest = fixed_digest(job_.config);
   request.info.finished = position.step == job_.config.run.train.steps;
   request.info.loss_scale = skipped_.state();
+  const bool evaluated = evaluated_step_ == position.step;
+  const bool best = evaluated && eval_loss_ < best_loss_;
+  if (evaluated) request.info.eval_loss = eval_loss_;
   request.contents = contents_;
   request.texts = texts_;
   const std::string path =
@@ -183,10 +208,12 @@ void Checkpointing::save(WrappedModel& model, const Position& position) {
         visit_pieces(model, op, in_stored_shapes(job_.stored_shapes, visit));
       });
   saved_step_ = position.step;
+  if (best) best_loss_ = eval_loss_;
   if (world_.rank() != 0) return;
-  log_.info("saved " + path);
+  const CheckpointConfig& config = job_.config.run.checkpoint;
+  log_.info("saved " + path + (best && config.best ? ", the best so far" : ""));
   try {
-    prune_checkpoints(folder_, job_.config.run.checkpoint.keep);
+    prune_checkpoints(folder_, {.newest = config.keep, .best = config.best});
   } catch (const Error& e) {
     // The new checkpoint is complete, so the run continues.
     log_.warning(concat("old checkpoints were not removed: ", e.what()));

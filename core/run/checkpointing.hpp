@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <string>
 
 #include "core/backend/loaded_backend.hpp"
@@ -53,6 +55,11 @@ class Checkpointing {
   // checkpoint is damaged, FAILED_PRECONDITION if it belongs to a different model.
   Position restore(WrappedModel& model, const YokeModelSummary& summary);
 
+  // Call after an evaluation, with its mean loss, which the next checkpoint of this step records.
+  // Returns whether to save now, because no earlier checkpoint of the run has a loss as low, and
+  // checkpoint.best is true.
+  bool evaluated(const Position& position, double loss);
+
   // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective. Throws Error if
   // it cannot be written; then the previous checkpoint is still complete.
   void save(WrappedModel& model, const Position& position);
@@ -63,6 +70,7 @@ class Checkpointing {
 
  private:
   SaveGroup group();
+  void find_best();
   void load(WrappedModel& model, const CheckpointReader& reader);
 
   const Job& job_;
@@ -75,6 +83,9 @@ class Checkpointing {
   World& world_;
   Log& log_;
   int64_t saved_step_ = -1;
+  int64_t evaluated_step_ = -1;                                 // step of the last evaluation
+  double eval_loss_ = 0;                                        // mean loss of the last evaluation
+  double best_loss_ = std::numeric_limits<double>::infinity();  // lowest loss of a checkpoint
 };
 
 }  // namespace yoke

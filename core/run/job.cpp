@@ -5,8 +5,7 @@
 // a run once for each mistake in its run file.
 #include "core/run/job.hpp"
 
-#include <algorithm>
-#include <optional>
+#include <set>
 #include <utility>
 
 #include "core/backend/loader.hpp"
@@ -15,58 +14,19 @@
 #include "core/launch/device_choice.hpp"
 #include "core/model/adapters.hpp"
 #include "core/run/job_data.hpp"
+#include "core/run/job_draft.hpp"
 #include "core/run/other_config.hpp"
 #include "yoke/nearest.hpp"
-#include "yoke/plan.hpp"
-#include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
-#include "yoke/torch.hpp"
 
 namespace yoke {
 namespace {
 
-// The model family of the run.
-struct DraftModel {
-  Family family;
-  OptionList options;
-  ModelInfo info;
-};
-
-// A job under construction. A member is empty until its value is known, and stays empty after a
-// fault.
-struct Draft {
-  LoadedConfig config;
-  LoadedBackend backend;
-  std::unique_ptr<InnerBackends> inner;
-  int32_t world_size;
-  std::optional<OptionList> options{};
-  std::optional<DraftModel> model{};
-  std::optional<DataSet> data{};
-  Samples samples{};
-  Shapes stored_shapes{};
-  std::unique_ptr<RunPlan> plan{};
-  bool on_cuda = false;
-  std::vector<std::string> notes{};
-  std::vector<std::string> faults{};
-
-  // Runs f and turns what it throws into faults.
-  template <class F>
-  void attempt(F&& f) {
-    try {
-      f();
-    } catch (const Refused&) {
-      throw;  // nothing else can be checked
-    } catch (const ConfigError& e) {
-      faults.insert(faults.end(), e.faults().begin(), e.faults().end());
-    } catch (const Error& e) {
-      faults.push_back(e.what());
-    }
-  }
-};
-
-LoadedConfig read_config(const std::string& path, const std::vector<std::string>& overrides) {
+LoadedConfig read_config(const std::string& path,
+                         const std::vector<std::string>& overrides,
+                         const std::vector<OtherValue>& other) {
   try {
-    return load_config(path, overrides, process_environment(), backend_names);
+    return load_config(path, overrides, process_environment(), backend_names, other);
   } catch (const ConfigError& e) {
     throw Refused(kExitUsage, e.what());
   }
@@ -85,8 +45,9 @@ LoadedBackend find_and_load(const RunConfig& run) {
 // their faults are thrown at once.
 Draft start_draft(const std::string& config_path,
                   const std::vector<std::string>& overrides,
-                  const RankCount& ranks) {
-  LoadedConfig config = read_config(config_path, overrides);
+                  const RankCount& ranks,
+                  const std::vector<OtherValue>& other) {
+  LoadedConfig config = read_config(config_path, overrides, other);
   LoadedBackend backend = find_and_load(config.run);
   auto inner = std::make_unique<InnerBackends>(config.run);
   const int32_t world_size = ranks.world_size > 0 ? ranks.world_size : config.run.degrees.product();
@@ -96,12 +57,19 @@ Draft start_draft(const std::string& config_path,
           .world_size = world_size};
 }
 
+// Stores the values and the notes of checked options in the draft.
+void take_options(Draft& draft, const std::string& table, const OptionList& options) {
+  fill_options(draft.config, table, options);
+  for (const auto& item : options.items())
+    if (!item.note.empty()) draft.notes.push_back(table + "." + item.key + ": " + item.note);
+}
+
 void read_options(Draft& draft) {
   const LoadedBackend& backend = draft.backend;
   OptionList options = check_options(draft.config.run.backend_options,
                                      {backend.name(), "backend '" + backend.name() + "'"},
                                      option_infos(backend.description()));
-  fill_options(draft.config, backend.name(), options);
+  take_options(draft, backend.name(), options);
   draft.options = std::move(options);
 }
 
@@ -132,13 +100,6 @@ Family find_family(const RunConfig& run, const std::map<std::string, Family>& ow
                   join(names) + did_you_mean(name, names));
 }
 
-FamilyArgs family_args(const RunConfig& run, const OptionList& options, int32_t param_dtype) {
-  return {.options = Options(options.data(), options.size()),
-          .param_dtype = param_dtype,
-          .seq_len = run.data.seq_len,
-          .data_path = run.data.path.size() == 1 ? run.data.path[0] : ""};
-}
-
 void choose_family(Draft& draft, const std::map<std::string, Family>& own) {
   const RunConfig& run = draft.config.run;
   const std::string name = "model family '" + run.model.family + "'";
@@ -146,7 +107,7 @@ void choose_family(Draft& draft, const std::map<std::string, Family>& own) {
   if (!family.make_blocks)
     throw Error(YOKE_INVALID_ARGUMENT, name + ": Family.make_blocks is empty; set it");
   OptionList options = check_options(run.backend_options, {"model", name}, family.options);
-  fill_options(draft.config, "model", options);
+  take_options(draft, "model", options);
   ModelInfo info;
   if (family.info)
     info = family.info(family_args(run, options, dtype_by_name(run.precision.param)));
@@ -165,10 +126,11 @@ void open_stream(Draft& draft) {
 
 // A family with samples of its own receives at most one path and reads it itself.
 void require_own_samples_only(const RunConfig& run) {
-  const char* unused = run.data.path.size() > 1    ? "a data.path with several entries"
-                       : !run.data.weights.empty() ? "data.weights"
-                       : !run.eval.path.empty()    ? "eval.path"
-                                                   : nullptr;
+  const char* unused = run.data.path.size() > 1      ? "a data.path with several entries"
+                       : !run.data.weights.empty()   ? "data.weights"
+                       : !run.eval.path.empty()      ? "eval.path"
+                       : run.data.mask == "required" ? "data.mask"
+                                                     : nullptr;
   if (unused == nullptr) return;
   throw Error(YOKE_INVALID_ARGUMENT,
               "model family '" + run.model.family + "' has samples of its own, so " + unused +
@@ -205,124 +167,17 @@ void check_data(Draft& draft) {
   for (std::string& note : data_notes(*draft.data, vocab)) draft.notes.push_back(std::move(note));
 }
 
-// ---- Plan and device ----
-
-// Returns whether the backend, or one that it has opened, was built with this program's LibTorch.
-bool uses_torch(const LoadedBackend& backend, const InnerBackends& inner) {
-  const auto same = [](const LoadedBackend& b) {
-    return view(b.description().torch_tag) == kTorchTag;
-  };
-  const auto opened = inner.opened();
-  return same(backend) || std::any_of(opened.begin(), opened.end(), [&](const auto* other) {
-           return same(other->backend);
-         });
-}
-
-std::unique_ptr<TorchModelHost> host_model(const RunConfig& run,
-                                           BlockList blocks,
-                                           int32_t param_dtype,
-                                           at::Device device) {
-  return std::make_unique<TorchModelHost>(
-      std::move(blocks), param_dtype, run.seed, run.train.decay == "matrices", device);
-}
-
-int64_t count_params(const YokeModelSummary& model) {
-  int64_t count = 0;
-  for (uint64_t i = 0; i < model.num_params; ++i) {
-    count += numel(model.params[i]->shape, model.params[i]->ndim);
+// An option on the command line is meant for this run, so one for another backend is reported. A
+// run file may have tables for several backends.
+void note_unused_options(Draft& draft) {
+  std::set<std::string> used{draft.backend.name(), "model"};
+  for (const auto* inner : draft.inner->opened()) used.insert(inner->backend.name());
+  for (const BackendOption& option : draft.config.run.backend_options) {
+    if (option.origin == "command line" && used.count(option.backend) == 0)
+      draft.notes.push_back(option.backend + "." + option.key + " has no effect: the backend is " +
+                            draft.backend.name() +
+                            "; to use the other one, add parallel_backend=" + option.backend);
   }
-  return count;
-}
-
-// Refuses a plan that requires a capability which the backend does not declare, even if the backend
-// accepted the plan.
-void check_capabilities(Draft& draft) {
-  const YokePlan& plan = draft.plan->plan();
-  const YokeDescription& description = draft.backend.description();
-  const auto refuse =
-      [&](const std::string& key, const std::string& given, const std::string& allowed) {
-        const std::string& name = draft.backend.name();
-        draft.faults.push_back(key + " = " + given + "; allowed: " + allowed + "; " + name +
-                               " declares nothing else (see yoke backends info " + name + ")");
-      };
-  for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
-    if (plan.degree[axis] > 1 && (description.axes & YOKE_AXIS_BIT(axis)) == 0)
-      refuse(std::string(Degrees::kKeys[axis]), std::to_string(plan.degree[axis]), "1");
-  }
-  if (plan.param_dtype == YOKE_F16 && draft.backend.table().abi_minor < 1)
-    draft.faults.push_back("precision.param = \"fp16\": " + draft.backend.name() +
-                           " was built with version 1.0 of parallel_backend.h, which has no loss "
-                           "scale; build it with that of this Yoke, or use bf16");
-  if (draft.config.run.train.max_skipped.value_or(0) > 0 &&
-      (traits_of(draft.backend, *draft.inner) & YOKE_LOCAL_UPDATES) != 0)
-    draft.faults.push_back(
-        "train.max_skipped = " + std::to_string(*draft.config.run.train.max_skipped) +
-        "; allowed: 0; " + "the replicas of " + draft.backend.name() +
-        " update independently, so one of them may skip a step alone");
-  std::vector<std::string> dtypes;
-  for (uint64_t i = 0; i < description.num_param_dtypes; ++i) {
-    if (description.param_dtypes[i] == plan.param_dtype) return;
-    dtypes.push_back(dtype_name(description.param_dtypes[i]));
-  }
-  refuse("precision.param", dtype_name(plan.param_dtype), dtypes.empty() ? "none" : join(dtypes));
-}
-
-// Lets the backend fill in the plan, then checks the completed plan against the rules for mesh and
-// batch.
-void make_plan(Draft& draft) {
-  const RunConfig& run = draft.config.run;
-  draft.plan = std::make_unique<RunPlan>(run, draft.world_size);
-  YokePlan& plan = draft.plan->plan();
-  DraftModel& model = *draft.model;
-  BlockList blocks = model.family.make_blocks(family_args(run, model.options, plan.param_dtype));
-  draft.stored_shapes = blocks.stored_shapes;
-  const auto host = host_model(run, std::move(blocks), plan.param_dtype, at::kCPU);
-  if (!uses_torch(draft.backend, *draft.inner)) host->neutral_only();
-  // Tied parameters count once, because the summary lists them once.
-  if (model.info.num_params == 0) model.info.num_params = count_params(host->summary());
-
-  const auto ask = [&] {
-    return draft.backend.plan(host->summary(),
-                              draft.options->data(),
-                              draft.options->size(),
-                              plan,
-                              draft.inner->for_plan());
-  };
-  const YokePlan asked = plan;
-  const YokeOptimizer optimizer = *plan.optimizer;
-  PlanResult report = ask();
-  // The backend does not know train.max_micro_batch. If its choice is larger, a smaller one is
-  // tried; the backend refuses that if its choice follows from something else, such as a config of
-  // another program.
-  if (!run.train.micro_batch && plan.micro_batch > run.train.max_micro_batch) {
-    const YokePlan chosen = plan;
-    plan.micro_batch =
-        static_cast<int32_t>(divisors(plan.micro_batch, run.train.max_micro_batch).back());
-    if (PlanResult smaller = ask(); smaller.refusals.empty()) {
-      report = std::move(smaller);
-    } else {
-      plan = chosen;
-    }
-  }
-  if (report.refusals.empty()) {
-    const std::vector<std::string> faults = faults_of_backend(asked, optimizer, plan);
-    if (!faults.empty()) {
-      throw Refused(kExitPlugin,
-                    "backend '" + draft.backend.name() + "': " + join(faults) +
-                        "; a backend fills what is unset and refuses what it cannot do, so this "
-                        "is a fault of the backend (" +
-                        draft.backend.path() + ")");
-    }
-  }
-  for (const PlanRemark& r : report.refusals) draft.faults.push_back(remark_text(r));
-  for (const PlanRemark& r : report.notes) {
-    if (r.allowed.empty()) draft.notes.push_back(remark_text(r));
-  }
-  for (std::string& fault : disagreements(report, run)) draft.faults.push_back(std::move(fault));
-  if (!report.refusals.empty()) return;
-  for (std::string& fault : draft.plan->complete(run.train.max_micro_batch))
-    draft.faults.push_back(std::move(fault));
-  check_capabilities(draft);
 }
 
 void choose_device(Draft& draft, const RankCount& ranks) {
@@ -365,9 +220,19 @@ Job make_job(const std::string& config_path,
              const RankCount& ranks,
              const std::map<std::string, Family>& families,
              JobPurpose purpose) {
-  Draft draft = start_draft(config_path, overrides, ranks);
-  draft.attempt([&] { read_options(draft); });
-  draft.attempt([&] { choose_family(draft, families); });
+  const auto begin = [&](const std::vector<OtherValue>& other) {
+    Draft draft = start_draft(config_path, overrides, ranks, other);
+    draft.attempt([&] { read_options(draft); });
+    draft.attempt([&] { choose_family(draft, families); });
+    return draft;
+  };
+  Draft draft = begin({});
+  // Only the backend can read the config of another program, so the job begins anew with what that
+  // config says.
+  if (const std::vector<OtherValue> other = values_of_other_config(draft); !other.empty()) {
+    draft = begin(other);
+    draft.notes.push_back(filled_note(other));
+  }
   const bool trains = purpose == JobPurpose::kTrain;
   if (trains) {
     draft.attempt([&] { open_samples(draft); });
@@ -378,21 +243,9 @@ Job make_job(const std::string& config_path,
   }
   // The backend's plan() is called only with valid options and a valid model.
   if (draft.options && draft.model) draft.attempt([&] { make_plan(draft); });
+  note_unused_options(draft);
   if (trains) draft.attempt([&] { choose_device(draft, ranks); });
   return finish(std::move(draft));
-}
-
-std::unique_ptr<TorchModelHost> make_model(const Job& job,
-                                           InputProbe* probe,
-                                           const RankDevice* device) {
-  const RunConfig& run = job.config.run;
-  const int32_t param_dtype = job.plan->plan().param_dtype;
-  BlockList blocks = job.family.make_blocks(family_args(run, job.model_options, param_dtype));
-  if (probe != nullptr) probe->attach(blocks);
-  auto model = host_model(
-      run, std::move(blocks), param_dtype, device == nullptr ? at::kCPU : device->device());
-  if (!uses_torch(job.backend, *job.inner)) model->neutral_only();
-  return model;
 }
 
 }  // namespace yoke

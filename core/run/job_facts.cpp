@@ -20,8 +20,10 @@ void add_files(Introduction& facts,
                const std::vector<std::string>& entries) {
   std::vector<std::string> files;
   for (const Source& source : job.data.sources) {
-    if ((&source == job.data.evaluation()) == (key == "eval.path"))
-      files.insert(files.end(), source.files.begin(), source.files.end());
+    if ((&source == job.data.evaluation()) != (key == "eval.path")) continue;
+    files.insert(files.end(), source.files.begin(), source.files.end());
+    if (source.mask)
+      files.insert(files.end(), source.mask->files().begin(), source.mask->files().end());
   }
   if (files.empty()) files = entries;
   if (files.size() <= 1) return add_content(facts, key, files.empty() ? "" : files[0]);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "core/base/text.hpp"
 #include "core/control/hub_state.hpp"
 #include "core/control/member.hpp"
 #include "core/cuda/rank_device.hpp"
@@ -52,7 +53,7 @@ MetricsReporter::MetricsReporter(const Job& job,
     if (job.config.run.metrics.tensorboard)
       events_ = std::make_unique<EventFile>(run_dir + "/tensorboard", start.step);
     for (const std::string& line : run_table(job, stages, run_dir, start.step)) log_.info(line);
-    for (const std::string& note : job.notes) log_.info(note);
+    for (const std::string& note : job.notes) log_.info("note: " + note);
   }
   restart_interval();
 }
@@ -186,17 +187,28 @@ void MetricsReporter::publish(const Metrics& metrics) {
   if (events_) events_->write(metrics.step, scalars(metrics));
 }
 
-void MetricsReporter::show_progress(int64_t step, const YokeStepResult& result) {
+// Returns whether a progress line should be shown now. It is shown rarely enough not to cost time.
+bool MetricsReporter::progress_is_due() {
   const Clock::time_point now = Clock::now();
-  if (!log_.shows_progress() || now - last_progress_ < kProgressEvery) return;
+  if (!log_.shows_progress() || now - last_progress_ < kProgressEvery) return false;
   last_progress_ = now;
+  return true;
+}
+
+void MetricsReporter::show_evaluation(int64_t done, int64_t total) {
+  if (done == 0 || progress_is_due())
+    log_.progress(concat("evaluating ", done, "/", total, " ", progress_bar(done, total)));
+}
+
+void MetricsReporter::show_progress(int64_t step, const YokeStepResult& result) {
+  if (!progress_is_due()) return;
   Progress p;
   p.first = first_step_;
   p.step = step;
   p.steps = job_.config.run.train.steps;
   p.loss = result.loss_sum / result.loss_weight;
   p.tps = tps_;
-  p.seconds = std::chrono::duration<double>(now - begin_).count();
+  p.seconds = std::chrono::duration<double>(Clock::now() - begin_).count();
   log_.progress(progress_line(p));
 }
 
@@ -204,12 +216,12 @@ void MetricsReporter::evaluation(int64_t step,
                                  double loss,
                                  int64_t tokens,
                                  Clock::time_point begin) {
-  held_out_loss_ = loss;
   EvalMetrics m;
   m.step = step;
   m.loss = loss;
   m.tokens = tokens;
   m.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  last_evaluation_ = m;
   publish(m);
   restart_interval();
 }
@@ -218,14 +230,17 @@ void MetricsReporter::finish() {
   if (!file_) return;
   log_.info(trained_text(job_, tokens_ / job_.data.seq_len));
   const bool bytes = job_.data.has_tokens() && job_.data.sources[0].stream->vocab() == 256;
-  if (!held_out_loss_ || !bytes) return;
-  const int64_t train = job_.data.train.num_windows();
+  // The baseline is a mean over all bytes of the windows that were evaluated.
+  if (!last_evaluation_ || !bytes || !every_target_counts(job_.data)) return;
+  const int64_t train = job_.data.train.num_windows(), tokens = last_evaluation_->tokens;
   constexpr double kSmoothing = 0.1;
   const double baseline = bigram_loss(bytes_of(job_.data, 0, train),
-                                      bytes_of(job_.data, train, job_.data.held_out.num_windows()),
+                                      bytes_of(job_.data, train, tokens / job_.data.seq_len),
                                       kSmoothing);
-  log_.info(string_printf(
-      "held-out loss: %.4f nats/byte, bigram baseline: %.4f", *held_out_loss_, baseline));
+  log_.info(string_printf("held-out loss: %.4f nats/byte, bigram baseline: %.4f, both over ",
+                          last_evaluation_->loss,
+                          baseline) +
+            with_commas(static_cast<double>(tokens)) + " bytes");
 }
 
 }  // namespace yoke

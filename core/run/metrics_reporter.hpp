@@ -57,10 +57,13 @@ class MetricsReporter {
                   double loss,
                   int64_t tokens,
                   std::chrono::steady_clock::time_point begin);
+  // Shows on a terminal that an evaluation has done `done` of `total` batches. Cheap.
+  void show_evaluation(int64_t done, int64_t total);
   // Starts a new interval: the time since the last report is left out of the measured speed.
   void restart_interval();
-  // Logs how often the run has read its data. Then, if there was an evaluation and the tokens are
-  // bytes, logs the last evaluation loss and the bigram baseline.
+  // Logs how often the run has read its data. Then, if there was an evaluation, the tokens are
+  // bytes, and all of them count as targets, logs the loss of the last evaluation and the bigram
+  // baseline of the same bytes.
   void finish();
 
  private:
@@ -71,6 +74,7 @@ class MetricsReporter {
   int64_t compare_ranks(const StepResults& results, int64_t memory_bytes);
   void add_backend_metrics(BackendEvents& events, StepMetrics* metrics);
   std::optional<Straggler> straggler();
+  bool progress_is_due();
   void show_progress(int64_t step, const YokeStepResult& result);
 
   const Job& job_;
@@ -92,7 +96,7 @@ class MetricsReporter {
   int64_t interval_steps_ = 0;
   int64_t interval_tokens_ = 0;
   int64_t tokens_;  // tokens trained on since the start of the run
-  std::optional<double> held_out_loss_;
+  std::optional<EvalMetrics> last_evaluation_;
 };
 
 }  // namespace yoke

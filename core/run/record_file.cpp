@@ -56,6 +56,14 @@ Json exp_avg_decay(const YokeOptimizer& optimizer) {
   return nullptr;
 }
 
+// Returns whose rule the update follows: "contract" or, if the backend declares its own, "own" or
+// "local" for ranks that update by themselves and are averaged from time to time.
+const char* update_of(const Job& job) {
+  const uint32_t traits = traits_of(job.backend, *job.inner);
+  if ((traits & YOKE_LOCAL_UPDATES) != 0) return "local";
+  return (traits & YOKE_OWN_UPDATE) != 0 ? "own" : "contract";
+}
+
 Json describe(const Job& job, const YokeModelSummary& model) {
   const YokePlan& plan = job.plan->plan();
   Json degrees, params = Json::array();
@@ -73,7 +81,8 @@ Json describe(const Job& job, const YokeModelSummary& model) {
           {"clip", plan.optimizer->clip},
           {"exp_avg_decay", exp_avg_decay(*plan.optimizer)},
           {"dtype", dtype_name(plan.param_dtype)},
-          {"product", job.config.run.precision.product}};
+          {"product", job.config.run.precision.product},
+          {"update", update_of(job)}};
 }
 
 }  // namespace

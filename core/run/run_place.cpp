@@ -52,17 +52,26 @@ std::optional<ResumeChanges> changes_since(const std::string& run, const Job& jo
 }
 
 // Throws if the job is another one than that of the run in a folder, whose newest checkpoint is
-// given. Names what has changed.
-void require_same_run(const Job& job, const std::string& run, const CheckpointInfo& newest) {
+// given. Names what has changed. what: beginning of the message.
+void require_same_run(const Job& job,
+                      const std::string& run,
+                      const CheckpointInfo& newest,
+                      const std::string& what) {
   if (newest.config_digest == resume_digest(job.config)) return;
   const std::optional<ResumeChanges> changes = changes_since(run, job);
-  if (changes && changes->fixed.empty() && !changes->tunable.empty()) {
-    warn(run + " continues with changed settings: " + join(changes->tunable));
+  const bool named = changes && !changes->tunable.empty();
+  // The checkpoint decides; the file may have been edited, and only serves to name the changes. For
+  // a checkpoint of an older release, which has no such digest, there is only the file.
+  const bool same = newest.fixed_digest.empty() ? named && changes->fixed.empty()
+                                                : newest.fixed_digest == fixed_digest(job.config);
+  if (same) {
+    warn(run + " continues with changed settings: " +
+         (named ? join(changes->tunable) : "steps or learning rate"));
     return;
   }
   const bool known = changes && !changes->fixed.empty();
   throw Refused(kExitUsage,
-                "checkpoint.resume = \"auto\": " + run + " was made with another configuration (" +
+                what + ": " + run + " was made with another configuration (" +
                     (known ? join(changes->fixed) : "see its config.resolved.toml") +
                     "); use that configuration, or start a new run with checkpoint.resume=never, "
                     "or start from its parameters with checkpoint.resume=" +
@@ -90,7 +99,7 @@ RunPlace continue_newest(const Job& job) {
     warn(runs.front() + " has no checkpoint to resume from; starting a new run");
     return {free_run_folder(wanted), ""};
   }
-  require_same_run(job, runs.front(), newest);
+  require_same_run(job, runs.front(), newest, "checkpoint.resume = \"auto\"");
   if (newest.finished && newest.step >= job.config.run.train.steps) {
     throw Refused(kExitUsage,
                   concat("checkpoint.resume = \"auto\": ", runs.front(), " is finished (step ") +
@@ -102,6 +111,16 @@ RunPlace continue_newest(const Job& job) {
 }
 
 }  // namespace
+
+void check_restart(const Job& job, const std::string& run_dir) {
+  CheckpointInfo newest;
+  try {
+    newest = newest_checkpoint(run_dir + "/checkpoints", [](const std::string&) {});
+  } catch (const Error&) {
+    return;  // the run starts from its beginning
+  }
+  require_same_run(job, run_dir, newest, "the run cannot be started again");
+}
 
 RunPlace choose_place(const Job& job) {
   const RunConfig& run = job.config.run;

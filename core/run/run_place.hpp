@@ -22,6 +22,11 @@ struct RunPlace {
 // Reads files but creates none. Throws Refused.
 RunPlace choose_place(const Job& job);
 
+// Throws Refused if the run in a folder has a checkpoint and is another one than the job. Called
+// when a run is started again: on fewer machines, a key may have another value if it comes from the
+// config of another program and depends on the number of ranks.
+void check_restart(const Job& job, const std::string& run_dir);
+
 // Returns the place of rank 0 on every rank: `given`, or what it chooses if that is empty.
 // Collective. If choose_place() throws Refused on rank 0, every rank throws it.
 RunPlace agree_on_place(const Job& job, World& world, const RunPlace& given);

@@ -1,6 +1,7 @@
-// A signal handler may do very little, so it only sets flags. The training loop reads them between
-// steps, and collectives that wait poll the cancel flag. A collective in every step to agree on
-// stopping was rejected: it would slow down every step for an event that happens once.
+// A signal handler may do very little, so it only sets flags. The training loop reads them before
+// each call of the backend's step function, and collectives that wait poll the cancel flag. A
+// collective in every step to agree on stopping was rejected: it would slow down every step for an
+// event that happens once.
 #include "core/run/stop.hpp"
 
 #include <csignal>
@@ -13,9 +14,9 @@
 namespace yoke {
 namespace {
 
-// Keys of the notes: the signal that a rank got, and rank 0's answer, "STEP SIGNAL".
+// Keys of the notes: the signal that a rank got, and rank 0's answer, "CALL SIGNAL".
 constexpr const char* kRequestKey = "stop request";
-constexpr const char* kStopKey = "stop before step";
+constexpr const char* kStopKey = "stop before call";
 std::atomic<int> g_signal{0};
 std::atomic<int64_t> g_first{0};  // when the first signal arrived, in nanoseconds
 std::atomic<bool> g_stop{false}, g_cancel{false}, g_report{false};
@@ -75,7 +76,8 @@ int exit_code_of_stop(int signal, bool saved) {
   return saved ? kExitSaved : kExitSigterm;
 }
 
-bool StopAgreement::stop_before(int64_t step) {
+bool StopAgreement::stop_now() {
+  ++call_;
   if (world_.size() == 1) {
     signal_ = stop_signal();
     return signal_ != 0;
@@ -87,12 +89,12 @@ bool StopAgreement::stop_before(int64_t step) {
   if (world_.rank() == 0 && !published_) {
     if (const auto request = world_.peek(kRequestKey)) {
       published_ = true;
-      // Another rank may already have entered this step, so all ranks stop one step later.
-      world_.post(kStopKey, concat(step + 1, " ", *request));
+      // Another rank may already have made this call, so all ranks stop one call later.
+      world_.post(kStopKey, concat(call_ + 1, " ", *request));
     }
   }
   const std::optional<std::string> agreed = world_.peek(kStopKey);
-  if (!agreed || std::stoll(*agreed) > step) return false;
+  if (!agreed || std::stoll(*agreed) > call_) return false;
   signal_ = std::stoi(agreed->substr(agreed->find(' ')));
   return true;
 }

@@ -92,7 +92,8 @@ void StepTrace::save() {
     prof::disableProfiler()->save(file);
     if (!spans_.empty()) add_spans(file, spans_);
     if (rank_ == 0)
-      log_.info("traces are in " + folder_ + "; open them in https://ui.perfetto.dev");
+      log_.info("traces are in " + folder_ +
+                "; open them in https://ui.perfetto.dev, or join them with `yoke trace`");
   } catch (const std::exception& e) {
     log_.warning("the trace " + file + " could not be written: " + e.what());
   }

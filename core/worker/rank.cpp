@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
@@ -75,6 +76,18 @@ nlohmann::ordered_json backend_json(const LoadedBackend& backend) {
           {"path", backend.path()}};
 }
 
+// Writes the files that a backend's options name, and the variables, as they were read. The files
+// may change after the run.
+void write_contents(RunFolder& folder, const LoadedBackend& backend, const OptionList& options) {
+  for (const OptionList::Item& item : options.items()) {
+    if (item.content.empty()) continue;
+    const bool is_file = item.type == YOKE_OPTION_FILE;
+    const std::string extension =
+        is_file ? std::filesystem::path(item.string_value).extension().string() : ".txt";
+    folder.write("options/" + backend.name() + "." + item.key + extension, item.content);
+  }
+}
+
 // Writes the files of the run folder that are known before training starts.
 void describe_run(RunFolder& folder, const Job& job) {
   folder.begin();
@@ -82,8 +95,11 @@ void describe_run(RunFolder& folder, const Job& job) {
   folder.write("origin.json", origins_json(job.config));
   folder.write("env.json", environment_json({{"yoke", YOKE_VERSION}, {"torch", TORCH_VERSION}}));
   auto backends = nlohmann::ordered_json::array({backend_json(job.backend)});
-  for (const InnerBackends::Inner* inner : job.inner->opened())
+  write_contents(folder, job.backend, job.options);
+  for (const InnerBackends::Inner* inner : job.inner->opened()) {
     backends.push_back(backend_json(inner->backend));
+    write_contents(folder, inner->backend, inner->options);
+  }
   folder.write("backends.json", backends.dump(2) + "\n");
 }
 
@@ -161,6 +177,12 @@ std::string explained(World& world, const Error& e) {
   return told ? text : cause + "; this rank: " + text;
 }
 
+std::string how_to_continue(const Job& job) {
+  return job.config.run.checkpoint.every > 0
+             ? "; to continue, run the same command with checkpoint.resume=auto"
+             : "";
+}
+
 // Trains and returns the exit code. Leaves exit.json, also after a failure.
 int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int32_t local_ranks) {
   std::optional<RunFolder> folder;  // rank 0 only
@@ -179,7 +201,7 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
     if (signal != 0) {
       end.code = exit_code_of_stop(signal, job.config.run.checkpoint.every > 0);
       end.reason = concat("stopped by signal ", signal);
-      if (folder) log.info(concat("stopped after step ", position.step));
+      if (folder) log.info(concat("stopped after step ", position.step) + how_to_continue(job));
     }
     if (folder && job.config.run.checkpoint.every == 0 && job.config.run.record.states.empty())
       log.info("nothing was saved: checkpoint.every = 0");

@@ -140,12 +140,13 @@ int print_plan(const Words& words, const Families& families) {
   const RunArguments a = parse_run(words);
   const RankCount ranks{.world_size = a.world_size, .all_local = true};
   const Job job = make_job(a.rank.config, a.rank.overrides, ranks, families);
-  // A run that continues in its folder has chosen its place before.
-  const RunPlace place = a.rank.place.dir.empty() ? choose_place(job) : a.rank.place;
+  // A run that is started again has chosen its place before.
+  const bool again = !a.rank.place.dir.empty();
+  if (again) check_restart(job, a.rank.place.dir);
+  const RunPlace place = again ? a.rank.place : choose_place(job);
   nlohmann::ordered_json out = plan_json(job);
   out["run_dir"] = place.dir;
   out["resume"] = place.resume;
-  out["notes"] = job.notes;
   std::puts(out.dump().c_str());
   return kExitOk;
 }

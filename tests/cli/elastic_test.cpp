@@ -195,6 +195,28 @@ ended a; ended b; ls runs/r/checkpoints)");
   }
 }
 
+// The batch that the file means depends on the number of ranks, and a run must not change it.
+TEST_F(Elastic, AConfigThatMeansAnotherRunOnFewerMachinesEndsIt) {
+  here_.folder().write(
+      "ds.json", R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1})");
+  std::string text = read_file(here_.folder() / "run.toml");
+  const std::string batch = "train.global_batch = 4\n";
+  text.erase(text.find(batch), batch.size());
+  here_.folder().write("run.toml", text);
+  const auto r = shell(R"(
+common='--nnodes 1:2 --restarts 3 train.steps=3000 checkpoint.every=20 launch.elastic_wait=0
+parallel_backend=deepspeed_stub deepspeed_stub.config_file=ds.json'
+machine a 0 $common; machine b 1 $common
+until_steps 30
+kill -KILL $b
+ended a)");
+  const std::string log = output("a");
+  EXPECT_THAT(log.substr(log.size() - std::min<size_t>(log.size(), 1000)),
+              HasSubstr("the run cannot be started again: runs/r was made with another "
+                        "configuration (train.global_batch = 2 (4 before))"));
+  EXPECT_THAT(r.out, HasSubstr("a: 2\n"));
+}
+
 TEST_F(Elastic, OnlyMachinesWithTheSecretTakePart) {
   const auto r = shell(R"(
 umask 077; head -c 32 /dev/urandom | base64 >right; head -c 32 /dev/urandom | base64 >wrong

@@ -20,6 +20,8 @@ Manifest example() {
   m.info.next_sample = 1600;
   m.info.config_digest = "a \"quoted\" digest";
   m.info.finished = true;
+  m.info.fixed_digest = "another digest";
+  m.info.eval_loss = 3.1;
   m.info.loss_scale = {.scale = 0.25, .good_steps = 3, .hysteresis = 2, .skipped = 7};
   m.world_size = 2;
   m.files = {{"model.safetensors", 4194304 + 164, 128, 0x12345678}};
@@ -59,17 +61,27 @@ TEST(Manifest, ComesBackAsItWas) {
   const Manifest m = parse_manifest(to_text(example()));
   EXPECT_EQ(to_text(m), to_text(example()));
   EXPECT_EQ(m.info.config_digest, "a \"quoted\" digest");
+  EXPECT_EQ(m.info.fixed_digest, "another digest");
+  EXPECT_EQ(m.info.eval_loss, 3.1);
   EXPECT_EQ(m.info.loss_scale, example().info.loss_scale);
   EXPECT_EQ(m.tensors[0].pieces[1].crc[0], 0xffffffffU);
   EXPECT_EQ(m.files[0].head_crc, 0x12345678U);
 }
 
-// Only fp16 runs have one.
-TEST(Manifest, NeedsNoLossScale) {
+// Only fp16 runs have a loss scale, not every step is evaluated, and older releases have saved one
+// digest.
+TEST(Manifest, LeavesOutWhatTheRunDoesNotHave) {
   Manifest without = example();
   without.info.loss_scale.reset();
-  EXPECT_FALSE(nlohmann::json::parse(to_text(without)).contains("loss_scale"));
-  EXPECT_FALSE(parse_manifest(to_text(without)).info.loss_scale.has_value());
+  without.info.eval_loss.reset();
+  without.info.fixed_digest.clear();
+  const nlohmann::json json = nlohmann::json::parse(to_text(without));
+  for (const char* field : {"loss_scale", "eval_loss", "fixed_digest"})
+    EXPECT_FALSE(json.contains(field)) << field;
+  const CheckpointInfo info = parse_manifest(to_text(without)).info;
+  EXPECT_FALSE(info.loss_scale.has_value());
+  EXPECT_FALSE(info.eval_loss.has_value());
+  EXPECT_EQ(info.fixed_digest, "");
 }
 
 TEST(Manifest, IsPlainJson) {

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+
 #include "core/base/files.hpp"
 #include "tests/unit/checkpoint/fake_state.hpp"
 #include "tests/unit/metrics/temp_folder.hpp"
@@ -39,6 +42,42 @@ struct Folder {
 CheckpointInfo newest(const Folder& folder, std::vector<std::string>* warnings) {
   return newest_checkpoint(folder.dir.path(),
                            [&](const std::string& text) { warnings->push_back(text); });
+}
+
+// Saves steps with evaluation losses.
+struct Evaluated : Folder {
+  explicit Evaluated(const std::map<int64_t, std::optional<double>>& losses) : Folder({}) {
+    for (const auto& [step, loss] : losses) {
+      SaveRequest request = request_of(dir.path(), step);
+      request.info.eval_loss = loss;
+      EXPECT_EQ(save(request, state, whole_on_rank0(state, 1))[0].code, YOKE_OK);
+    }
+  }
+  std::optional<int64_t> best() const {
+    const auto found = best_checkpoint(dir.path());
+    return found ? std::optional(found->step) : std::nullopt;
+  }
+};
+
+TEST(BestCheckpoint, HasTheLowestLoss) {
+  EXPECT_EQ(Evaluated({{1, 3.0}, {2, 2.5}, {3, 2.75}, {4, std::nullopt}}).best(), 2);
+  EXPECT_EQ(Evaluated({{1, 3.0}, {2, 2.5}, {3, 2.5}}).best(), 2);  // the oldest one of equals
+  EXPECT_EQ(Evaluated({{1, std::nullopt}}).best(), std::nullopt);
+  EXPECT_EQ(Evaluated({}).best(), std::nullopt);
+}
+
+TEST(BestCheckpoint, IsNotADamagedOne) {
+  const Evaluated folder({{1, 3.0}, {2, 2.5}});
+  folder.cut(2);
+  EXPECT_EQ(folder.best(), 1);
+}
+
+TEST(PruneCheckpoints, KeepsTheBest) {
+  const Evaluated folder({{1, 3.0}, {2, 2.5}, {3, 2.75}, {4, 2.9}, {5, std::nullopt}});
+  prune_checkpoints(folder.dir.path(), {.newest = 1, .best = true});
+  EXPECT_THAT(folder.steps(), ElementsAre(5, 2));
+  prune_checkpoints(folder.dir.path(), {.newest = 1, .best = false});
+  EXPECT_THAT(folder.steps(), ElementsAre(5));
 }
 
 TEST(StepsIn, SeesOnlyWhatASaveCommits) {
@@ -108,11 +147,11 @@ TEST(NewestCheckpoint, SaysWhenAllAreDamaged) {
 
 TEST(PruneCheckpoints, KeepsTheNewest) {
   const Folder folder({1, 2, 3, 4});
-  prune_checkpoints(folder.dir.path(), 2);
+  prune_checkpoints(folder.dir.path(), {.newest = 2});
   EXPECT_THAT(folder.steps(), ElementsAre(4, 3));
-  prune_checkpoints(folder.dir.path(), 5);
+  prune_checkpoints(folder.dir.path(), {.newest = 5});
   EXPECT_THAT(folder.steps(), ElementsAre(4, 3));
-  prune_checkpoints(folder.dir.path(), 1);
+  prune_checkpoints(folder.dir.path(), {.newest = 1});
   EXPECT_THAT(folder.steps(), ElementsAre(4));
 }
 
@@ -120,7 +159,7 @@ TEST(PruneCheckpoints, DoesNotCountDamagedOnes) {
   const Folder folder({1, 2, 3, 4});
   folder.cut(4);
   folder.cut(2);
-  prune_checkpoints(folder.dir.path(), 1);
+  prune_checkpoints(folder.dir.path(), {.newest = 1});
   EXPECT_THAT(folder.steps(), ElementsAre(4, 3));
 }
 
@@ -128,7 +167,7 @@ TEST(PruneCheckpoints, NeverRemovesTheNewestThatVerifies) {
   const Folder folder({1, 2, 3, 4});
   folder.flip(4);  // can be opened, but fails verification
   folder.flip(3);
-  prune_checkpoints(folder.dir.path(), 1);
+  prune_checkpoints(folder.dir.path(), {.newest = 1});
   EXPECT_THAT(folder.steps(), ElementsAre(4, 3, 2));  // 1 is older than a good one
   std::vector<std::string> warnings;
   EXPECT_EQ(newest(folder, &warnings).step, 2);
@@ -137,7 +176,7 @@ TEST(PruneCheckpoints, NeverRemovesTheNewestThatVerifies) {
 TEST(PruneCheckpoints, RemovesNothingIfNothingVerifies) {
   const Folder folder({1, 2, 3});
   for (const int64_t step : {1, 2, 3}) folder.flip(step);
-  prune_checkpoints(folder.dir.path(), 1);
+  prune_checkpoints(folder.dir.path(), {.newest = 1});
   EXPECT_THAT(folder.steps(), ElementsAre(3, 2, 1));
 }
 
@@ -147,7 +186,7 @@ TEST(PruneCheckpoints, SweepsWhatDeadSavesLeft) {
   fs::create_directories(folder.dir / ".step-00000002.tmp-removed");
   fs::create_directories(folder.dir / ".mine.tmp-1");
   fs::create_directories(folder.dir / "other");
-  prune_checkpoints(folder.dir.path(), 1);
+  prune_checkpoints(folder.dir.path(), {.newest = 1});
   EXPECT_FALSE(fs::exists(folder.dir / ".step-00000002.tmp-123-abc"));
   EXPECT_FALSE(fs::exists(folder.dir / ".step-00000002.tmp-removed"));
   EXPECT_TRUE(fs::exists(folder.dir / ".mine.tmp-1"));
@@ -158,14 +197,15 @@ TEST(PruneCheckpoints, LeavesASaveThatIsAlive) {
   const Folder folder({1, 2});
   fs::create_directories(folder.dir / ".step-00000003.tmp-1-1");
   const FolderLock lock(folder.dir.path());
-  prune_checkpoints(folder.dir.path(), 1);
+  prune_checkpoints(folder.dir.path(), {.newest = 1});
   EXPECT_TRUE(fs::exists(folder.dir / ".step-00000003.tmp-1-1"));
   EXPECT_THAT(folder.steps(), ElementsAre(2, 1));
 }
 
 TEST(PruneCheckpoints, RefusesToKeepNone) {
   const Folder folder({1});
-  EXPECT_EQ(error_of([&] { prune_checkpoints(folder.dir.path(), 0); }).code, YOKE_INVALID_ARGUMENT);
+  EXPECT_EQ(error_of([&] { prune_checkpoints(folder.dir.path(), {.newest = 0}); }).code,
+            YOKE_INVALID_ARGUMENT);
   EXPECT_THAT(folder.steps(), ElementsAre(1));
 }
 

@@ -51,7 +51,7 @@ int save_alone(const std::string& folder,
   const RankPieces pieces = whole_on_rank0(state, 1);
   try {
     save_checkpoint(request_of(folder, step), alone(), walk_of(state, pieces[0]));
-    if (prune) prune_checkpoints(folder, 1);
+    if (prune) prune_checkpoints(folder, {.newest = 1});
     return 0;
   } catch (const Error& e) {
     if (!text_path.empty()) spill(text_path, e.what());
@@ -224,7 +224,7 @@ TEST(SaveCheckpoint, MayBeKilledAtAnyMomentWithSeveralRanks) {
         FakeState state = state_at(step);
         std::mt19937_64 cuts(step);
         save(request_of(dir.path(), step), state, random_partition(state, 3, cuts));
-        prune_checkpoints(dir.path(), 2);
+        prune_checkpoints(dir.path(), {.newest = 2});
       }
     }
     const uint64_t longest = 15000 * (1 + static_cast<uint64_t>(round / kRounds));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace yoke {
 namespace {
 
@@ -23,6 +25,17 @@ TEST(ProgressLine, TimesOnlyTheStepsOfThisRun) {
   p.steps = 120;
   p.seconds = 30;
   EXPECT_EQ(progress_line(p), "step 110/120 [##################--]  91%  loss 0.0000  30s left");
+}
+
+TEST(ProgressBar, IsFullOnlyAtTheEnd) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const std::string full = "[####################] 100%", almost = "[###################-]  99%";
+  EXPECT_EQ(progress_bar(0, 7), "[--------------------]   0%");
+  EXPECT_EQ(progress_bar(29, 100), "[#####---------------]  29%");
+  EXPECT_EQ(progress_bar(7, 7), full);
+  EXPECT_EQ(progress_bar(0, 0), full);
+  EXPECT_EQ(progress_bar(kMost, kMost), full);
+  EXPECT_EQ(progress_bar(kMost - 1, kMost), almost);
 }
 
 }  // namespace
