@@ -14,6 +14,7 @@
 #include "core/cli/doctor.hpp"
 #include "core/cli/generate.hpp"
 #include "core/cli/plan.hpp"
+#include "core/cli/trace.hpp"
 #include "core/cli/train.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/parallel_backend.h"
@@ -40,6 +41,7 @@ constexpr Command kCommands[] = {
     {"checkpoint", yoke::checkpoint_command, "list, verify and export checkpoints"},
     {"data", yoke::data_command, "show what a file of tokens contains"},
     {"backends", yoke::backends_command, "list parallel backends, show what they can do"},
+    {"trace", yoke::trace_command, "join the traces of all ranks of a run into one file"},
     {"config", yoke::config_command, "show the configuration of a run, list all keys"},
     {"doctor", yoke::doctor_command, "check whether this machine has everything that a run needs"},
 };

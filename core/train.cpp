@@ -62,7 +62,8 @@ class Training {
         samples_{job.data, job.samples},
         verification_(job, mesh_, world),
         skipped_(run_, world.rank(), log),
-        checkpoints_(job, place, skipped_, world, log) {}
+        checkpoints_(job, place, skipped_, world, log),
+        stop_(world) {}
 
   void connect();
   void wrap();
@@ -74,7 +75,7 @@ class Training {
   YokeStepResult run_step(const Batch& batch, int64_t step, double lr, uint32_t flags);
   YokeStepResult call_backend(const YokeStepArgs& args);
   void evaluate_and_save(int64_t step);
-  void evaluate(int64_t step);
+  std::optional<double> evaluate(int64_t step);
 
   const Job& job_;
   const RunConfig& run_;
@@ -95,6 +96,7 @@ class Training {
   StepResults results_;
   SkippedSteps skipped_;
   Checkpointing checkpoints_;
+  StopAgreement stop_;
   std::optional<MetricsReporter> reporter_;  // restore
 };
 
@@ -129,17 +131,17 @@ void Training::restore() {
 // Returns the signal that stopped the loop early; 0 = none.
 int Training::loop() {
   BatchLoader loader(samples_, job_.data.train, assignment_, world_.device());
-  StopAgreement stop(world_);
   // LibTorch has one profiler per process. If ranks are threads, only rank 0 records.
   const bool traced = world_.rank() == 0 || !world_.in_threads();
   StepTrace trace(
       traced ? run_.profile : ProfileConfig{}, place_.dir, world_.rank(), log_, events_);
 
-  while (position_.step < run_.train.steps && !stop.stop_before(position_.step + 1)) {
+  while (position_.step < run_.train.steps && !stop_.stop_now()) {
     const int64_t step = position_.step + 1;
     world_.set_step(step);
     trace.before(step);
     const std::unique_ptr<Batch> batch = loader.load(position_.next_sample);
+    batch->require_targets();
     const double lr = learning_rate(run_.train, run_.lr_schedule, step);
     verification_.before(step, *batch);
     const YokeStepResult result = run_step(*batch, step, lr, 0);  // the backend's step()
@@ -159,13 +161,17 @@ int Training::loop() {
 
   if (run_.checkpoint.every > 0) checkpoints_.save_unless_saved(*model_, position_);
   if (position_.step == run_.train.steps) reporter_->finish();
-  return stop.signal();
+  return stop_.signal();
 }
 
-// Evaluates and saves if that is due after `step`.
+// Evaluates and saves if that is due after `step`. Evaluates after the last step, too, which loop()
+// saves. Also saves after the best evaluation.
 void Training::evaluate_and_save(int64_t step) {
-  if (due(step, run_.eval.every)) evaluate(step);
-  if (due(step, run_.checkpoint.every) || verification_.records_state(step))
+  const bool last = run_.eval.every > 0 && step == run_.train.steps;
+  const std::optional<double> loss =
+      last || due(step, run_.eval.every) ? evaluate(step) : std::nullopt;
+  const bool best = loss && checkpoints_.evaluated(position_, *loss);
+  if (best || due(step, run_.checkpoint.every) || verification_.records_state(step))
     checkpoints_.save(*model_, position_);
 }
 
@@ -203,8 +209,9 @@ YokeStepResult Training::call_backend(const YokeStepArgs& args) {
 }
 
 // Runs the model forward on whole global batches of the held-out part, which are the same in every
-// layout. An incomplete last batch is left out.
-void Training::evaluate(int64_t step) {
+// layout. An incomplete last batch is left out, and a batch without any target that counts adds
+// nothing. Returns the mean loss, or nothing if the run stops before all batches are done.
+std::optional<double> Training::evaluate(int64_t step) {
   const auto begin = std::chrono::steady_clock::now();
   const int64_t size = assignment_.global_batch();
   int64_t batches = job_.data.held_out.num_windows() / size;
@@ -213,11 +220,26 @@ void Training::evaluate(int64_t step) {
   double loss = 0, targets = 0;
   for (int64_t b = 0; b < batches; ++b) {
     const std::unique_ptr<Batch> batch = loader.load(b * size);
+    if (batch->targets() == 0) continue;
+    // The evaluation after the last step completes the run.
+    if (step < run_.train.steps && stop_.stop_now()) {
+      if (world_.rank() == 0)
+        log_.info(
+            concat("the evaluation after step ", step, " was left out, because the run stops"));
+      return std::nullopt;
+    }
+    reporter_->show_evaluation(b, batches);
     const YokeStepResult result = run_step(*batch, step, 0, YOKE_STEP_FORWARD_ONLY);
     loss += result.loss_sum;
     targets += result.loss_weight;
   }
+  if (targets == 0)
+    throw Error(YOKE_INVALID_ARGUMENT,
+                concat("no target of the ", batches, " batches of evaluation data counts") +
+                    "; give evaluation data with targets that its label mask does not leave out, "
+                    "or raise eval.batches");
   reporter_->evaluation(step, loss / targets, static_cast<int64_t>(targets), begin);
+  return loss / targets;
 }
 
 }  // namespace

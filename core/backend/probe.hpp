@@ -16,9 +16,10 @@ int probe_main(const std::string& path);
 // Runs `worker --probe path` and returns the JSON. Examines the file first, and starts nothing if
 // it is broken. Throws Error with the text that reject.hpp describes: the reason that probe_main()
 // printed, or "killed by signal 11 (SIGSEGV) while loading", or that loading took longer than
-// `limit`. Callers exit with 3. Throws Error(INTERNAL) if the worker itself could not be started.
+// `limit`, which only bounds a hang: a busy machine loads LibTorch slowly. Callers exit with 3.
+// Throws Error(INTERNAL) if the worker itself could not be started.
 std::string probe_backend(const std::string& worker,
                           const std::string& path,
-                          std::chrono::milliseconds limit = std::chrono::seconds(30));
+                          std::chrono::milliseconds limit = std::chrono::minutes(3));
 
 }  // namespace yoke

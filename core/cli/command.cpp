@@ -57,7 +57,9 @@ int run_command(CLI::App& app,
       std::fputs(app.help().c_str(), stderr);
       return kExitUsage;
     }
-    const bool known = std::find(names.begin(), names.end(), args[0]) != names.end();
+    // check_name() knows aliases, too.
+    const auto is_called = [&](const CLI::App* sub) { return sub->check_name(args[0]); };
+    const bool known = !app.get_subcommands(is_called).empty();
     if (!known && !args[0].starts_with('-')) {
       return misuse(app,
                     "unknown command '" + args[0] + "'; allowed: " + join(names) +
@@ -73,6 +75,21 @@ int run_command(CLI::App& app,
     return misuse(app, e.what());
   }
   return body();
+}
+
+int exit_code_of(const Error& e) {
+  const bool misuse = e.code() == YOKE_INVALID_ARGUMENT || e.code() == YOKE_NOT_FOUND ||
+                      e.code() == YOKE_FAILED_PRECONDITION;
+  return misuse ? kExitUsage : kExitFailed;
+}
+
+std::string shell_word(const std::string& word) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
 }
 
 }  // namespace yoke

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "yoke/error.hpp"
+
 namespace yoke {
 
 // Parses `args` with `app`, then runs `body` and returns its exit code. --help prints the help and
@@ -14,5 +16,12 @@ namespace yoke {
 int run_command(CLI::App& app,
                 const std::vector<std::string>& args,
                 const std::function<int()>& body);
+
+// Returns the exit code of a command that ended with this error: 2 if the user can fix it on the
+// command line, otherwise 1, such as for damaged data.
+int exit_code_of(const Error& e);
+
+// Returns the word as a POSIX shell must read it to get the same word.
+std::string shell_word(const std::string& word);
 
 }  // namespace yoke

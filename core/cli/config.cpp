@@ -18,6 +18,7 @@ struct Request {
   std::vector<std::string> overrides;
   bool origin = false;
   bool json = false;
+  bool partial = false;
 };
 
 int show(const Request& request) {
@@ -36,6 +37,7 @@ int import_file(const Request& request) {
   try {
     std::vector<std::string> argv{find_worker(""), "--translate", request.config};
     argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
+    if (request.partial) argv.emplace_back("--partial");
     return exec_worker(argv);
   } catch (const Error& e) {
     std::fprintf(stderr, "yoke: %s\n", e.what());
@@ -44,9 +46,9 @@ int import_file(const Request& request) {
 }
 
 std::string default_text(const Key& key) {
-  const std::optional<Value> value = read_key(key, RunConfig{});
-  if (key.is(kRequired)) return "required";
-  return value ? to_text(*value) : "unset";
+  const std::optional<Value> value = default_of(key);
+  if (value) return to_text(*value);
+  return key.is(kRequired) ? "required" : "unset";
 }
 
 int schema_text() {
@@ -92,6 +94,9 @@ int config_command(const std::vector<std::string>& args) {
   import_app->add_option("FILE", request.config, "config to import, e.g. an accelerate.yaml")
       ->required();
   import_app->add_option("KEY=VALUE", request.overrides, "more keys of the run file");
+  import_app->add_flag("--partial",
+                       request.partial,
+                       "write keys that cannot be honoured as comments instead of failing");
   for (CLI::App* sub : {show_app, schema_app}) {
     sub->add_flag("--json", request.json, "print JSON");
   }

@@ -1,5 +1,6 @@
 #include "core/cli/new_backend.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
@@ -83,7 +84,15 @@ void write(const fs::path& file, const std::string& text) {
   if (!(out << text).flush()) throw Error(YOKE_RESOURCE_EXHAUSTED, "cannot write " + file.string());
 }
 
+// The folders that are searched for backends by name may hold one that is called like this.
 void check_name(const std::string& name) {
+  const std::vector<std::string> known = backend_names({});
+  if (std::find(known.begin(), known.end(), name) != known.end()) {
+    throw Error(YOKE_INVALID_ARGUMENT,
+                "a backend '" + name + "' is installed as " +
+                    find_backend(name, search_dirs(SearchSettings::current({}))) +
+                    "; choose another name, because a name means one backend");
+  }
   if (is_backend_name(name)) return;
   throw Error(YOKE_INVALID_ARGUMENT,
               "'" + name +

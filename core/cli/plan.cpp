@@ -189,7 +189,8 @@ int plan_command(const std::vector<std::string>& args) {
   PlanRequest request;
   app.add_option("CONFIG", request.config, "run file (TOML)")->required();
   app.add_option("KEY=VALUE", request.overrides, "overrides, e.g. pp_degree=4");
-  app.add_option("--world", request.world, "number of ranks; default: the product of the degrees");
+  app.add_option(
+      "--world,--nproc", request.world, "number of ranks; default: the product of the degrees");
   CLI::Option* schedule = app.add_flag("--schedule", request.schedule, "draw the schedule as text");
   CLI::Option* svg = app.add_option(
       "--svg", request.svg, "file for a drawing of the schedule and of the memory over time");

@@ -68,7 +68,6 @@ RankStart make_plan(const Request& request,
   const std::string out = ask_worker(argv, capture_err);
   try {
     const auto plan = nlohmann::json::parse(out);
-    for (const auto& note : plan.at("notes")) print_message("note: " + note.get<std::string>());
     RankStart start;
     start.worker = worker;
     start.ranks = plan.at("world_size").get<int>() / machines;

@@ -1,5 +1,5 @@
 // Loading runs in this order:
-//   1. The three layers are read into one list of assignments (layers.hpp).
+//   1. The layers are read into one list of assignments (layers.hpp).
 //   2. find_sections() decides which table names are backends. It needs two keys, backend_path and
 //      parallel_backend, before anything else is checked.
 //   3. take() checks every assignment of the list. Syntax, duplicates and unknown keys are checked
@@ -17,8 +17,10 @@
 #include "core/config/contradictions.hpp"
 #include "core/config/families.hpp"
 #include "core/config/layers.hpp"
+#include "core/config/located_path.hpp"
 #include "core/config/options.hpp"
 #include "core/config/schema.hpp"
+#include "core/config/synonyms.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
@@ -48,7 +50,11 @@ class Loader {
   Loader(const std::optional<std::string>& path, const ListBackends& list_backends)
       : path_(path), list_backends_(list_backends) {}
 
-  LoadedConfig load(const std::vector<std::string>& overrides, const Environment& environment) {
+  LoadedConfig load(const std::vector<std::string>& overrides,
+                    const Environment& environment,
+                    const std::vector<OtherValue>& other) {
+    for (const OtherValue& value : other)
+      settings_.all.push_back({value.key, Setting::kOtherConfig, value.origin, {}, value.text});
     if (path_) add_file(*path_, settings_);
     add_command_line(overrides, settings_);
     find_sections(environment);
@@ -129,6 +135,18 @@ class Loader {
     return setting.loose() ? loose_value(key, setting.text) : setting.value;
   }
 
+  // Returns a path, or a list of paths, of the run file as seen from the current folder.
+  Value located(Value value, const Setting& setting) {
+    if (auto* path = std::get_if<std::string>(&value.data)) {
+      LocatedPath found = locate(setting.folder, *path);
+      if (!found.note.empty()) notes_.push_back(setting.key + ": " + found.note);
+      *path = std::move(found.path);
+    } else if (auto* list = std::get_if<std::vector<Value>>(&value.data)) {
+      for (Value& entry : *list) entry = located(std::move(entry), setting);
+    }
+    return value;
+  }
+
   bool is_section(const std::string& name) const {
     return std::find(sections_.begin(), sections_.end(), name) != sections_.end();
   }
@@ -158,7 +176,8 @@ class Loader {
   void take_key(const Key& key, const Setting& setting) {
     const Setting* winner = settings_.winner(setting.key);
     if (winner->layer != setting.layer) return;
-    const Value value = value_of(key, setting);
+    const Value value =
+        key.is(kPath) ? located(value_of(key, setting), setting) : value_of(key, setting);
     const std::string reason = check_key(key, value);
     origin_of_[setting.key] = setting.origin;
     if (reason.empty()) {
@@ -177,8 +196,10 @@ class Loader {
     const std::string backend = setting.table();
     const std::string key = setting.key.substr(backend.size() + 1);
     const BackendOption option =
-        setting.loose() ? loose_option(backend, key, setting.text, setting.origin)
-                        : BackendOption{backend, key, setting.value, setting.origin, std::nullopt};
+        setting.loose()
+            ? loose_option(backend, key, setting.text, setting.origin)
+            : BackendOption{
+                  backend, key, setting.value, setting.origin, std::nullopt, setting.folder};
     if (!is_scalar(option.value)) {
       fault(setting,
             setting.key + ": expected an integer, a float, a boolean or a string, got " +
@@ -221,7 +242,8 @@ class Loader {
     }
   }
 
-  // Suggests the same key in a different table, or else a key with a similar name.
+  // Suggests the same key in a different table, the key for another system's name of it, or else a
+  // key with a similar name.
   static std::string suggestion(const std::string& key) {
     const std::string above = key.substr(0, key.rfind('.'));
     if (above != key && find_key(above) != nullptr) return "; " + quote(above) + " is not a table";
@@ -229,8 +251,12 @@ class Loader {
     for (const std::string& name : key_names()) {
       if (("." + name).ends_with(last)) return "; did you mean '" + name + "'?";
     }
+    if (const std::string here = synonym(key); !here.empty()) return "; " + here;
     const std::string text = did_you_mean(key, key_names());
-    return text.empty() ? "; `yoke config schema` lists all keys" : text;
+    if (!text.empty()) return text;
+    const bool in_table = key.find('.') != std::string::npos;
+    return "; `yoke config schema` lists all keys" +
+           (in_table ? "" : "; an option of a backend is written with its name, BACKEND." + key);
   }
 
   std::string table_suggestion(const std::string& table) const {
@@ -243,10 +269,23 @@ class Loader {
            (known_.empty() ? "none" : join(known_)) + ")" + did_you_mean(table, names);
   }
 
+  // Returns the default backend of the build if it is installed, else "".
+  std::string installed_default() const {
+    const bool found =
+        std::find(known_.begin(), known_.end(), YOKE_DEFAULT_BACKEND) != known_.end();
+    return found ? YOKE_DEFAULT_BACKEND : "";
+  }
+
   // With evaluation data of its own, the training data is not held out unless the user asks for it,
   // which is then a contradiction.
   void set_dependent_defaults() {
     if (!run_.eval.path.empty() && origin_of_.count("data.holdout") == 0) run_.data.holdout = 0;
+    // The default backend of the build is used if it is installed.
+    const std::string backend = installed_default();
+    if (!backend.empty() && origin_of_.count("parallel_backend") == 0) {
+      run_.parallel_backend = backend;
+      notes_.push_back("parallel_backend is not set, so " + backend + " is used");
+    }
   }
 
   void check_required() {
@@ -258,7 +297,8 @@ class Loader {
       if (own_model_ && name == "data.path") continue;  // the family may provide its own data
       unsound_.insert(name);
       const bool backend = name == "parallel_backend";
-      const std::string example = backend ? (known_.empty() ? "NAME" : known_[0]) : "FILE";
+      std::string example = backend ? installed_default() : "FILE";
+      if (example.empty()) example = known_.empty() ? "NAME" : known_[0];
       std::string text = name + " is not set";
       if (backend)
         text += known_.empty() ? "; no backend was found" : "; backends found: " + join(known_);
@@ -285,7 +325,7 @@ class Loader {
 
   // Lists every key with its origin, and the options after the keys of their table.
   LoadedConfig result() {
-    LoadedConfig config{std::move(run_), {}};
+    LoadedConfig config{std::move(run_), {}, std::move(notes_)};
     for (const Key& key : schema()) {
       const std::string name(key.name);
       if (schema_key(name) == nullptr) continue;
@@ -312,6 +352,7 @@ class Loader {
   std::set<std::string> unsound_;                         // keys whose values are invalid
   std::map<std::string, BackendOption> options_;
   std::vector<std::string> faults_;
+  std::vector<std::string> notes_;
   RunConfig run_;
 };
 
@@ -335,8 +376,9 @@ ConfigError::ConfigError(const std::string& subject,
 LoadedConfig load_config(const std::optional<std::string>& path,
                          const std::vector<std::string>& overrides,
                          const Environment& environment,
-                         const ListBackends& list_backends) {
-  return Loader(path, list_backends).load(overrides, environment);
+                         const ListBackends& list_backends,
+                         const std::vector<OtherValue>& other) {
+  return Loader(path, list_backends).load(overrides, environment, other);
 }
 
 }  // namespace yoke

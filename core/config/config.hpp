@@ -1,5 +1,6 @@
-// Loads the configuration of a run from four layers. The command line overrides YOKE_* variables,
-// which override the run file, which overrides the defaults. No LibTorch.
+// Loads the configuration of a run from its layers. The command line overrides YOKE_* variables,
+// which override the run file, which overrides values that a backend has read in the config of
+// another program, which override the defaults. No LibTorch.
 #pragma once
 
 #include <cstddef>
@@ -38,12 +39,20 @@ struct Resolved {
 
 struct LoadedConfig {
   RunConfig run;
-  std::vector<Resolved> values;  // all keys in schema order, then the options that were given
+  std::vector<Resolved> values;      // all keys in schema order, then the options that were given
+  std::vector<std::string> notes{};  // sentences for the user
 };
 
 // Inserts a value after the last one of its table, or at the end if there is none. A table must not
 // be split: TOML allows its header only once.
 void add_value(std::vector<Resolved>& values, const Resolved& value);
+
+// A value that a backend has read in the config of another program.
+struct OtherValue {
+  std::string key;     // "train.clip"
+  std::string text;    // value as in a run file
+  std::string origin;  // "ds.json: gradient_clipping"
+};
 
 using Environment = std::map<std::string, std::string>;  // variables by name
 
@@ -54,11 +63,13 @@ using ListBackends =
 
 // Reads and checks the run file `path` with `overrides` ("key=value"). Without a path, the
 // overrides and the variables are the whole configuration. Only the YOKE_* variables of
-// `environment` are used. Does not look for the backend or the data. Throws ConfigError.
+// `environment` are used. `other` are the values of the layer above the defaults, at most one for
+// each key. Does not look for the backend or the data. Throws ConfigError.
 LoadedConfig load_config(const std::optional<std::string>& path,
                          const std::vector<std::string>& overrides,
                          const Environment& environment,
-                         const ListBackends& list_backends);
+                         const ListBackends& list_backends,
+                         const std::vector<OtherValue>& other = {});
 
 // Returns the environment variables of this process.
 Environment process_environment();
@@ -82,6 +93,9 @@ std::string origins_json(const LoadedConfig& config);
 // micro-batch, backend, device, folders, checkpoint.*, eval.*, metrics.*, comm.* and others) and
 // without the options of backends. A run resumes without further questions if it is equal.
 std::string resume_digest(const LoadedConfig& config);
+// The same without the keys marked kTunable: runs with equal digests differ only in what may change
+// when a run is resumed.
+std::string fixed_digest(const LoadedConfig& config);
 
 // How a run that is resumed differs from before, without what may change freely. Each change is a
 // text such as "train.steps = 200 (100 before)".

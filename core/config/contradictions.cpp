@@ -170,6 +170,14 @@ void check_weights(const ConfigView& view, Found& found) {
                   concat(" has ", entries, "; give one weight for each entry of data.path"));
 }
 
+void check_documents(const ConfigView& view, Found& found) {
+  if (!sound(view, {"data.documents", "data.document_end"})) return;
+  if (!view.run.data.document_end || view.run.data.documents == "separate") return;
+  found.push_back(view.cite("data.document_end") + " has no effect with " +
+                  view.cite("data.documents") +
+                  "; set data.documents = \"separate\", or remove it");
+}
+
 void check_eval_path(const ConfigView& view, Found& found) {
   if (!sound(view, {"eval.path", "eval.every", "data.holdout"})) return;
   if (view.run.eval.path.empty()) return;
@@ -188,6 +196,17 @@ void check_evaluation(const ConfigView& view, Found& found) {
   found.push_back(view.cite("eval.every") + " has no data to evaluate on, because " +
                   view.cite("data.holdout") +
                   "; set eval.every = 0, data.holdout above 0, or eval.path");
+}
+
+void check_best(const ConfigView& view, Found& found) {
+  if (!sound(view, {"checkpoint.best", "checkpoint.every", "eval.every"})) return;
+  if (!view.run.checkpoint.best) return;
+  for (const auto& [key, every] : {std::pair("eval.every", view.run.eval.every),
+                                   std::pair("checkpoint.every", view.run.checkpoint.every)}) {
+    if (every > 0) continue;
+    found.push_back(view.cite("checkpoint.best") + " has no effect, because " + view.cite(key) +
+                    "; set " + key + " above 0, or remove checkpoint.best");
+  }
 }
 
 void check_profile(const ConfigView& view, Found& found) {
@@ -237,8 +256,10 @@ std::vector<std::string> contradictions(const ConfigView& view) {
   check_division(view, found, "model.heads", "model.kv_heads");
   check_division(view, found, "train.global_batch", "train.micro_batch");
   check_weights(view, found);
+  check_documents(view, found);
   check_eval_path(view, found);
   check_evaluation(view, found);
+  check_best(view, found);
   check_optimizer(view, found);
   check_adapters(view, found);
   check_precision(view, found);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
@@ -127,9 +128,10 @@ void add_file(const std::string& path, Settings& settings) {
     settings.file_is_known = false;
   }
   // Each entry carries its line, which becomes the origin in messages.
+  const std::string folder = std::filesystem::path(path).parent_path().string();
   const auto setting = [&](const TomlEntry& entry) {
     const std::string origin = concat(path, ":", entry.line);
-    return Setting{entry.dotted(), Setting::kFile, origin, entry.value, ""};
+    return Setting{entry.dotted(), Setting::kFile, origin, entry.value, "", folder};
   };
   for (const TomlEntry& entry : file.entries) settings.all.push_back(setting(entry));
   for (const TomlEntry& entry : file.empty_tables) settings.empty_tables.push_back(setting(entry));

@@ -12,12 +12,13 @@ namespace yoke {
 
 // One assignment in one layer.
 struct Setting {
-  enum Layer { kFile, kVariable, kCommandLine };
+  enum Layer { kOtherConfig, kFile, kVariable, kCommandLine };
   std::string key;  // "train.steps"
   Layer layer = kFile;
-  std::string origin;  // "run.toml:3", "YOKE_TRAIN_STEPS" or "command line"
-  Value value;         // typed value, if it comes from the file
-  std::string text;    // text as given, if it does not come from the file
+  std::string origin;    // "run.toml:3", "YOKE_TRAIN_STEPS", "command line" or "ds.json: steps"
+  Value value;           // typed value, if it comes from the file
+  std::string text;      // text as given, if it does not come from the file
+  std::string folder{};  // folder of the run file, if it comes from the file; "" = the current one
 
   // Returns true for the layers whose strings need no quotes: `data.path=text.txt`.
   bool loose() const { return layer != kFile; }

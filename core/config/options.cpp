@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/config/located_path.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/nearest.hpp"
@@ -66,8 +67,11 @@ std::string set_string(const OptionInfo& info, const BackendOption& option, Item
 
 std::string set_file(const BackendOption& option, Item& item) {
   const std::string reason = set_text(option, item);
+  if (!reason.empty() || item.string_value.empty()) return reason;
+  LocatedPath found = locate(option.folder, item.string_value);
+  item.string_value = std::move(found.path);
+  item.note = std::move(found.note);
   const std::string& path = item.string_value;
-  if (!reason.empty() || path.empty()) return reason;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     return "the file cannot be read: it is a folder";

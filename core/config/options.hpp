@@ -42,6 +42,7 @@ class OptionList {
     bool given = false;  // true if the user set it, false if it has its default
     bool unset = false;  // true if the user did not set it and it has no default
     std::string origin;
+    std::string note;  // sentence for the user about the value; "" = none
   };
 
   explicit OptionList(std::vector<Item> items);

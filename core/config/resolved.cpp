@@ -51,6 +51,20 @@ bool is_free(const std::string& name) {
   return key != nullptr ? key->is(kFree) : !name.starts_with("model.");
 }
 
+// Returns a hash of all keys that are neither free nor have one of the flags `without`.
+std::string digest(const LoadedConfig& config, uint32_t without) {
+  const RunConfig defaults;
+  std::string text;
+  for (const Resolved& item : config.values) {
+    const Key* key = find_key(item.key);
+    if (is_free(item.key) || (key != nullptr && (key->flags & without) != 0)) continue;
+    if (key != nullptr && key->is(kLater) && read_key(*key, config.run) == read_key(*key, defaults))
+      continue;
+    text += item.key + " = " + item.value + "\n";
+  }
+  return string_printf("%016llx", static_cast<unsigned long long>(fnv1a(text)));
+}
+
 }  // namespace
 
 std::string to_toml(const LoadedConfig& config) {
@@ -74,16 +88,11 @@ std::vector<Resolved> shared_values(const LoadedConfig& config) {
 }
 
 std::string resume_digest(const LoadedConfig& config) {
-  const RunConfig defaults;
-  std::string text;
-  for (const Resolved& item : config.values) {
-    const Key* key = find_key(item.key);
-    if (is_free(item.key)) continue;
-    if (key != nullptr && key->is(kLater) && read_key(*key, config.run) == read_key(*key, defaults))
-      continue;
-    text += item.key + " = " + item.value + "\n";
-  }
-  return string_printf("%016llx", static_cast<unsigned long long>(fnv1a(text)));
+  return digest(config, 0);
+}
+
+std::string fixed_digest(const LoadedConfig& config) {
+  return digest(config, kTunable);
 }
 
 ResumeChanges resume_changes(const LoadedConfig& before, const LoadedConfig& now) {

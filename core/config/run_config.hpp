@@ -77,7 +77,11 @@ struct DataConfig {
   int64_t seq_len = 256;
   std::string order = "shuffled";    // shuffled | sequential
   std::optional<int64_t> pad_token;  // token id whose targets do not count in the loss
-  double holdout = 0.05;             // fraction of a stream, at its end, kept for evaluation
+  std::string mask = "auto";         // auto | none | required
+  std::string documents = "joined";  // joined | separate
+  // Token id that ends a document; unset = that of the descriptions of the files.
+  std::optional<int64_t> document_end;
+  double holdout = 0.05;  // fraction of a stream, at its end, kept for evaluation
 };
 
 // The key of lr_schedule is train.schedule.
@@ -155,6 +159,7 @@ struct LossScaleConfig {
 struct CheckpointConfig {
   int64_t every = 0;             // steps; 0 = never
   int64_t keep = 2;              // number of newest checkpoints to keep
+  bool best = false;             // whether to keep the one with the lowest evaluation loss, too
   std::string resume = "never";  // never | auto | path of a checkpoint
 };
 
@@ -199,15 +204,17 @@ struct BackendOption {
   // The text as given on the command line or in a variable; empty for a value of the run file. In
   // such a text, 12 may also mean the string "12".
   std::optional<std::string> raw_text;
+  std::string folder{};  // folder of the run file, if the value comes from there; see locate()
 };
 
 struct RunConfig {
-  std::string parallel_backend;  // name, or absolute path of a .so; has no default
+  std::string parallel_backend;  // name, or absolute path of a .so; default: that of the build
   std::vector<std::string> backend_path;
   Degrees degrees;
   std::string device = "auto";  // cpu | cuda | auto
   uint64_t seed = 1;
   std::string worker;
+  std::string other_config = "fill";  // fill | check
   std::string run_dir = "runs/run";
   ModelConfig model;
   DataConfig data;

@@ -47,7 +47,7 @@ struct Range {
 };
 
 enum KeyFlag : uint32_t {
-  kRequired = 1,     // the key has no default
+  kRequired = 1,     // the RunConfig has no default
   kNotEmpty = 2,     // the text has at least one character
   kZeroIsUnset = 4,  // 0 in the RunConfig means that the key is unset
   kFree = 8,         // the value may change when a run is resumed
@@ -57,6 +57,7 @@ enum KeyFlag : uint32_t {
   // Older releases lack the key, so its default value is not part of the resume digest.
   kLater = 128,
   kTunable = 256,  // the value may change when a run is resumed, which changes the later steps
+  kPath = 512,     // path, or list of paths, that a run file may give relative to itself
 };
 
 struct Key {
@@ -84,6 +85,9 @@ std::string allowed(const Key& key);
 // Returns the allowed words; empty if the key accepts any text.
 std::vector<std::string> choices(const Key& key);
 
+// Returns the value that the key has if nothing sets it; nothing if it is unset then, or must be
+// set. That of parallel_backend is the default backend of the build.
+std::optional<Value> default_of(const Key& key);
 // Returns the key's value in `config`, or nothing if it is unset.
 std::optional<Value> read_key(const Key& key, const RunConfig& config);
 // Stores a value, which check_key() must accept, in `config`.

@@ -24,4 +24,11 @@ bool is_table(std::string_view name) {
   });
 }
 
+std::optional<Value> default_of(const Key& key) {
+  if (!key.is(kRequired)) return read_key(key, RunConfig{});
+  const std::string backend = YOKE_DEFAULT_BACKEND;
+  if (key.name != "parallel_backend" || backend.empty()) return std::nullopt;
+  return Value{backend};
+}
+
 }  // namespace yoke

@@ -100,7 +100,9 @@ std::vector<Key> training_keys() {
        count_from(0),
        "",
        kFree,
-       "steps between evaluations on eval.path or the held-out data; 0 = never"},
+       "steps between evaluations on eval.path or the held-out data; the last step is evaluated, "
+       "too; "
+       "0 = never"},
       {"eval.batches",
        FIELD(eval.batches),
        count_from(0),
@@ -111,7 +113,7 @@ std::vector<Key> training_keys() {
        FIELD(eval.path),
        kAny,
        "",
-       kOneOrMore | kLater,
+       kOneOrMore | kLater | kPath,
        "evaluation data, as in data.path; empty = the end of the training data (data.holdout)"},
 
       {"precision.param",
@@ -204,6 +206,12 @@ std::vector<Key> training_keys() {
        "",
        kFree,
        "number of newest checkpoints that are kept"},
+      {"checkpoint.best",
+       FIELD(checkpoint.best),
+       kAny,
+       "",
+       kFree,
+       "true: save after an evaluation with the lowest loss so far, and keep that checkpoint, too"},
       {"checkpoint.resume",
        FIELD(checkpoint.resume),
        kAny,

@@ -80,6 +80,14 @@ std::string nearest_file(const std::string& path) {
   return "; did you mean '" + (wanted.parent_path() / found).string() + "'?";
 }
 
+// Returns what to do with a file of another program, which its name shows to be no TOML.
+std::string hint_for(const std::string& path) {
+  const std::string ending = std::filesystem::path(path).extension().string();
+  if (ending != ".yaml" && ending != ".yml" && ending != ".json" && ending != ".sh") return "";
+  return "; run files are TOML: `yoke config import " + path +
+         "` translates a config of DeepSpeed, Accelerate, Megatron or nanotron into one";
+}
+
 }  // namespace
 
 std::string TomlEntry::dotted() const {
@@ -110,7 +118,7 @@ TomlFile parse_toml_file(const std::string& path) {
   const toml::parse_result result = toml::parse(text);
   if (!result) {
     out.fault = place(path, result.error()) +
-                "not valid TOML: " + std::string(result.error().description());
+                "not valid TOML: " + std::string(result.error().description()) + hint_for(path);
     return out;
   }
   flatten(result.table(), {}, out);

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/base/utf8.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -12,32 +13,6 @@ template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
 };
-
-// Returns the number of bytes of the UTF-8 sequence that starts with `lead`; 0 if none can start
-// with it.
-size_t sequence_length(unsigned char lead) {
-  if (lead < 0x80) return 1;
-  if (lead >= 0xc2 && lead <= 0xdf) return 2;
-  if (lead >= 0xe0 && lead <= 0xef) return 3;
-  if (lead >= 0xf0 && lead <= 0xf4) return 4;
-  return 0;
-}
-
-// The bounds of the second byte exclude overlong forms, surrogates and code points above U+10FFFF.
-bool second_byte_fits(unsigned char lead, unsigned char second) {
-  switch (lead) {
-    case 0xe0:
-      return second >= 0xa0;
-    case 0xed:
-      return second <= 0x9f;
-    case 0xf0:
-      return second >= 0x90;
-    case 0xf4:
-      return second <= 0x8f;
-    default:
-      return true;
-  }
-}
 
 }  // namespace
 
@@ -107,17 +82,7 @@ std::string kind_name(const Value& value) {
 }
 
 bool is_clean_text(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = sequence_length(lead);
-    if (lead == 0 || length == 0 || i + length > text.size()) return false;
-    for (size_t k = 1; k < length; ++k) {
-      const auto next = static_cast<unsigned char>(text[i + k]);
-      if ((next & 0xc0) != 0x80 || (k == 1 && !second_byte_fits(lead, next))) return false;
-    }
-    i += length;
-  }
-  return true;
+  return text.find('\0') == text.npos && first_invalid_utf8(text) == text.npos;
 }
 
 }  // namespace yoke

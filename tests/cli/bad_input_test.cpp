@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/checkpoint/manifest.hpp"
 #include "tests/cli/metrics_rows.hpp"
 #include "tests/cli/playground.hpp"
 
@@ -55,6 +56,8 @@ INSTANTIATE_TEST_SUITE_P(
             2,
             {"3 errors", "train.lr", "train.steps", "nix"}},
         Row{{"train", "nowhere.toml"}, 2, {"nowhere.toml", "no such file"}},
+        Row{train({"parallel_backend="}), 2, {"parallel_backend=ptd on the command line"}},
+        Row{train({"zero_stage=1"}), 2, {"unknown key 'zero_stage'", "BACKEND.zero_stage"}},
         // Layout and batch
         Row{train({"dp_degree=3", "--nproc", "2"}), 2, {"dp_degree", "3", "2"}},
         Row{train({"train.global_batch=5", "--nproc", "2"}),
@@ -85,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
         Row{train({"parallel_backend=seriel", "dp_degree=3", "--nproc", "2"}),
             3,
             {"seriel", "dp_degree"}},
-        // Planned, not implemented
+        // Precision in fp8
         Row{train({"precision.param=fp8"}), 2, {"fp8", "precision.product"}},
         Row{train({"precision.fp8_recipe=rowwise"}), 2, {"has no effect", "precision.product"}},
         Row{train({"precision.product=fp8", "precision.fp8_skip=lm_haed"}),
@@ -100,7 +103,8 @@ INSTANTIATE_TEST_SUITE_P(
         Row{{"generate"}, 2, {"checkpoint"}},
         // Commands
         Row{{"trian", "run.toml"}, 2, {"trian", "train"}},
-        Row{{"train"}, 2, {"CONFIG"}}));
+        Row{{"train"}, 2, {"CONFIG"}},
+        Row{{"plan", "run.toml", "--nproc", "0"}, 2, {"--world 0"}}));
 
 class Run : public ::testing::Test {
  protected:
@@ -118,6 +122,29 @@ TEST_F(Run, GoesToANumberedSiblingWhenItsFolderIsTaken) {
   EXPECT_TRUE(std::filesystem::exists(here_.folder() / "runs/r-2/metrics.jsonl"));
 }
 
+TEST_F(Run, IsNoCheckpointButHoldsSome) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  for (const char* place : {"runs/r", "runs/r/checkpoints"}) {
+    const SubprocessResult r = here_.yoke({"generate", place});
+    EXPECT_EQ(r.ending.exit_code, 2);
+    EXPECT_THAT(r.err, HasSubstr("the newest one is " + checkpoint(4)));
+  }
+}
+
+TEST_F(Run, PrintsANoteOnce) {
+  const SubprocessResult r = here_.yoke(train({"data.path=text.txt", "data.format=text"}));
+  const std::string all = r.out + r.err, note = "note: the tokens are the bytes of a text";
+  ASSERT_THAT(all, HasSubstr(note));
+  EXPECT_EQ(all.find(note), all.rfind(note)) << all;
+}
+
+TEST_F(Run, IsListedUnderBothNamesOfTheCommand) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const std::string listed = here_.yoke({"checkpoint", "ls"}).out;
+  EXPECT_THAT(listed, HasSubstr(checkpoint(4)));
+  EXPECT_EQ(here_.yoke({"checkpoint", "list"}).out, listed);
+}
+
 TEST_F(Run, ThatIsFinishedIsNotResumed) {
   ASSERT_TRUE(here_.yoke(train({})).ending.ok());
   const SubprocessResult again = here_.yoke(train({"checkpoint.resume=auto"}));
@@ -132,7 +159,7 @@ TEST_F(Run, RefusesACheckpointOfAnotherModelAndKeepsIt) {
   EXPECT_EQ(other.ending.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("model.layers.1"));
   EXPECT_TRUE(
-      here_.yoke({"generate", checkpoint(4), "--prompt", "a", "--tokens", "3"}).ending.ok());
+      here_.yoke({"generate", checkpoint(4), "--tokenizer", "bytes", "--tokens", "3"}).ending.ok());
 }
 
 // The plan function of this backend accepts all that `serial` accepts, but its description declares
@@ -173,13 +200,48 @@ TEST_F(Run, ResumesWithMoreStepsAndAnotherRate) {
   EXPECT_DOUBLE_EQ(metrics_rows(here_.folder() / "runs/r").back().at("lr"), 1e-3);
 }
 
+// The checkpoint decides whether it is the same run, even if files of the run folder have changed.
+TEST_F(Run, ResumesByTheCheckpointAndNotByTheRunFolder) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  // A resumed run that ends before it has saved has described itself in the folder all the same.
+  for (const char* attempt : {"first", "second"}) {
+    const SubprocessResult r =
+        here_.yoke(train({"train.steps=6", "checkpoint.every=0", "checkpoint.resume=auto"}));
+    EXPECT_TRUE(r.ending.ok()) << attempt << ": " << r.err;
+  }
+  const std::string resolved = here_.folder() / "runs/r/config.resolved.toml";
+  std::string text = read_file(resolved);
+  text.replace(text.find("clip = 1.0"), 10, "clip = 2.0");
+  here_.folder().write("runs/r/config.resolved.toml", text);
+  const SubprocessResult edited =
+      here_.yoke(train({"train.clip=2", "train.steps=8", "checkpoint.resume=auto"}));
+  EXPECT_EQ(edited.ending.exit_code, 2);
+  EXPECT_THAT(edited.err, HasSubstr("another configuration (see its config.resolved.toml)"));
+}
+
+// Older releases did not save the digest of what may not change, so config.resolved.toml decides.
+TEST_F(Run, ResumesTheCheckpointOfAnOlderRelease) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const std::string file = checkpoint(4) + "/manifest.json";
+  Manifest manifest = parse_manifest(read_file(here_.folder() / file));
+  manifest.info.fixed_digest.clear();
+  here_.folder().write(file, to_text(manifest));
+  const SubprocessResult other =
+      here_.yoke(train({"train.clip=2", "train.steps=6", "checkpoint.resume=auto"}));
+  EXPECT_EQ(other.ending.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("another configuration (train.clip = 2.0 (1.0 before));"));
+  const SubprocessResult more = here_.yoke(train({"train.steps=6", "checkpoint.resume=auto"}));
+  EXPECT_TRUE(more.ending.ok()) << more.err;
+  EXPECT_THAT(more.err, HasSubstr("continues with changed settings: train.steps = 6 (4 before)"));
+}
+
 TEST_F(Run, NamesADamagedCheckpoint) {
   ASSERT_TRUE(here_.yoke(train({})).ending.ok());
   const std::string weights = here_.folder() / (checkpoint(4) + "/model.safetensors");
   std::string bytes = read_file(weights);
   bytes[bytes.size() - 5] ^= 1;
   here_.folder().write(checkpoint(4) + "/model.safetensors", bytes);
-  const SubprocessResult result = here_.yoke({"generate", checkpoint(4), "--prompt", "a"});
+  const SubprocessResult result = here_.yoke({"generate", checkpoint(4), "--tokenizer", "bytes"});
   EXPECT_EQ(result.ending.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("model.safetensors"));
 }

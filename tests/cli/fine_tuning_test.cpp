@@ -113,7 +113,8 @@ TEST_F(FineTuning, EndsInExportsThatMeanTheSame) {
   export_to("whole", "adapters", {"--adapter"});
   EXPECT_FALSE(fs::exists(path("merged/adapter_config.json")));
   const auto text = [&](const std::string& model) {
-    const SubprocessResult r = yoke({"generate", model, "--temperature", "0", "--tokens", "20"});
+    const SubprocessResult r =
+        yoke({"generate", model, "--tokenizer", "bytes", "--temperature", "0", "--tokens", "20"});
     EXPECT_TRUE(r.ending.ok()) << r.err;
     return r.out;
   };

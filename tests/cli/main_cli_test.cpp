@@ -63,12 +63,12 @@ TEST(Yoke, NamesTheCommandThatWasMeant) {
   expect_misuse(
       {"trian"},
       "yoke: unknown command 'trian'; allowed: train, plan, compare, generate, checkpoint, data, "
-      "backends, config, doctor; did you mean "
+      "backends, trace, config, doctor; did you mean "
       "'train'?\n");
   expect_misuse(
       {"qwerty"},
       "yoke: unknown command 'qwerty'; allowed: train, plan, compare, generate, checkpoint, data, "
-      "backends, config, doctor\n");
+      "backends, trace, config, doctor\n");
   expect_misuse(
       {"--hlep"},
       "yoke: unknown flag '--hlep'; allowed: --help, --version; did you mean '--help'?\n");

@@ -116,7 +116,7 @@ TEST_F(Models, AllElevenConfigurationsStart) {
     EXPECT_EQ(written["model_type"], row.config["model_type"]);
     EXPECT_EQ(written["architectures"], row.config["architectures"]);
     const SubprocessResult text = here.yoke(
-        {"generate", dir + "/checkpoints/step-00000001", "--prompt", "a", "--tokens", "3"});
+        {"generate", dir + "/checkpoints/step-00000001", "--tokenizer", "bytes", "--tokens", "3"});
     EXPECT_TRUE(text.ending.ok()) << text.err;
   }
 }
@@ -137,10 +137,43 @@ TEST_F(Models, ThatAreNotBuiltAreRefusedByNameInOneLine) {
   }
 }
 
+// Takes the configurations from the guide, as a reader would.
+TEST_F(Models, FromScratchHaveTheShapesOfTheGuide) {
+  const std::string guide = read_file(std::string(std::getenv("YOKE_SOURCE")) + "/docs/models.md");
+  std::vector<std::string> families;
+  const std::string open = "```json\n";
+  for (size_t at = 0; (at = guide.find(open, at)) != std::string::npos; ++at) {
+    const size_t begin = at + open.size();
+    const json config = json::parse(guide.substr(begin, guide.find("```", begin) - begin));
+    families.push_back(config.at("model_type"));
+    const SubprocessResult r = train(config, {"run.dir=runs/" + families.back()});
+    EXPECT_TRUE(r.ending.ok()) << r.err << r.out;
+    EXPECT_THAT(r.out, Not(HasSubstr("dropout")));
+  }
+  EXPECT_EQ(families, (std::vector<std::string>{"gpt2", "qwen3"}));
+}
+
+TEST_F(Models, WithoutWeightsAreRefusedWithWhatTrainsThem) {
+  here.folder().write("shape/config.json", llama(json::object()).dump());
+  const SubprocessResult r = train({}, {"model.config=", "model.from=shape"});
+  EXPECT_EQ(r.ending.exit_code, 2) << r.out;
+  EXPECT_THAT(r.err, HasSubstr("set model.config = \"shape\" in place of model.from"));
+  const SubprocessResult none = train({}, {"model.config="});
+  EXPECT_EQ(none.ending.exit_code, 2) << none.out;
+  EXPECT_THAT(none.err,
+              AllOf(HasSubstr("no model is given; set model.preset (llama-14m, "),
+                    HasSubstr("model.from"),
+                    Not(HasSubstr("model.dim is not given"))));
+}
+
 TEST_F(Models, Gpt2SaysThatItTrainsWithoutDropout) {
-  const json config = eleven()[7].config;
+  json config = eleven()[7].config;
+  config.erase("attn_pdrop");
+  config["resid_pdrop"] = 0.1;
   const SubprocessResult result = train(config);
-  EXPECT_THAT(result.out + result.err, HasSubstr("trains without dropout"));
+  EXPECT_THAT(result.out + result.err,
+              AllOf(HasSubstr("resid_pdrop = 0.1, attn_pdrop = 0.1 (the default of transformers)"),
+                    HasSubstr("trains without dropout")));
   const SubprocessResult longer = train(config, {"data.seq_len=600", "run.dir=runs/longer"});
   EXPECT_EQ(longer.ending.exit_code, 2);
   EXPECT_THAT(longer.err, HasSubstr("data.seq_len = 600, but the model has a table of 512"));

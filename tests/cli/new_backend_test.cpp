@@ -53,6 +53,10 @@ TEST(NewBackendRefuses, WhatCannotBeMade) {
     EXPECT_THAT(r.err,
                 HasSubstr("allowed: a lower-case letter, then lower-case letters, digits and _"));
   }
+  const SubprocessResult taken = place.yoke({"backends", "new", "serial"});
+  EXPECT_EQ(taken.ending.exit_code, 2);
+  EXPECT_THAT(taken.err, HasSubstr("a backend 'serial' is installed as /"));
+  EXPECT_FALSE(std::filesystem::exists(place.folder().path() / "serial"));
   const SubprocessResult language = place.yoke({"backends", "new", "mine", "--lang", "rust"});
   EXPECT_EQ(language.ending.exit_code, 2);
   EXPECT_THAT(language.err, HasSubstr("--lang rust: allowed: c, cpp, torch"));

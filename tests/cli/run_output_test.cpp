@@ -59,6 +59,13 @@ TEST(Trace, ShowsTheStepsAndWhatHappensInThem) {
                 IsSupersetOf({"ProfilerStep#2", "ProfilerStep#3", "ReduceScalars", "aten::mm"}));
     EXPECT_EQ(names.count("ProfilerStep#1") + names.count("ProfilerStep#4"), 0u);
   }
+  const SubprocessResult joined = here.yoke({"trace", "runs/r"});
+  EXPECT_EQ(joined.ending.exit_code, 0) << joined.err;
+  EXPECT_THAT(span_names(here.folder() / "runs/r/profile/all_ranks.json"),
+              IsSupersetOf({"step 2", "step 3", "ReduceScalars", "aten::mm"}));
+  const SubprocessResult none = here.yoke({"trace", "runs"});
+  EXPECT_EQ(none.ending.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("yoke: runs/profile has no traces; give a run folder"));
 }
 
 TEST(EventFile, IsMadeUnlessUnwanted) {

@@ -233,12 +233,13 @@ TEST_F(Weights, CommandsRefuseWhatTheyCannotDo) {
 }
 
 TEST_F(Weights, AreContinuedByGenerate) {
-  const SubprocessResult text =
-      here_.yoke({"generate", "hf", "--prompt", "the cat", "--tokens", "3"});
+  const SubprocessResult text = here_.yoke(
+      {"generate", "hf", "--tokenizer", "bytes", "--prompt", "the cat", "--tokens", "3"});
   EXPECT_TRUE(text.ending.ok()) << text.err;
   EXPECT_THAT(text.out, HasSubstr("the cat"));
+  expect({"generate", "hf", "--prompt", "a"}, 2, {"1024 token ids", "--tokenizer bytes"});
   write("hf/tokenizer.json", "{}");
-  expect({"generate", "hf", "--prompt", "a"}, 2, {"hf/tokenizer.json", "not bytes"});
+  expect({"generate", "hf", "--prompt", "a"}, 2, {"hf/tokenizer.json", "model"});
 }
 
 // ---- Token files ----

@@ -7,11 +7,13 @@
 namespace yoke {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::file;
 using ::testing::HasSubstr;
 using testing::least;
 using testing::Loading;
+using ::testing::Not;
 using testing::Row;
 using ::testing::StartsWith;
 using testing::word;
@@ -45,7 +47,9 @@ INSTANTIATE_TEST_SUITE_P(
              "backend (found: draught_horse, ox); did you mean 'train'?"),
         word("train.stepz=3",
              "command line: unknown key 'train.stepz'; did you mean 'train.steps'?"),
-        word("batch=3", "command line: unknown key 'batch'; `yoke config schema` lists all keys")));
+        word("batch=3",
+             "command line: unknown key 'batch'; `yoke config schema` lists all keys; an option of "
+             "a backend is written with its name, BACKEND.batch")));
 
 INSTANTIATE_TEST_SUITE_P(
     UnknownTable,
@@ -63,7 +67,13 @@ INSTANTIATE_TEST_SUITE_P(
              "backend (found: draught_horse, ox); did you mean 'metrics'?"),
         file("[train.sub]", "run.toml:3: unknown table 'train.sub'; train has no subtables"),
         file("[[train]]\nsteps = 1", "run.toml:3: 'train' is a table; write train.KEY = [{...}]"),
-        file("ox = 3", "run.toml:3: unknown key 'ox'; `yoke config schema` lists all keys")));
+        file("[train]\nepochs = 3",
+             "run.toml:4: unknown key 'train.epochs'; use train.steps; a run prints at its start "
+             "how many epochs its steps are"),
+        file("learning_rate = 3", "run.toml:3: unknown key 'learning_rate'; use train.lr"),
+        file("ox = 3",
+             "run.toml:3: unknown key 'ox'; `yoke config schema` lists all keys; an option of a "
+             "backend is written with its name, BACKEND.ox")));
 
 INSTANTIATE_TEST_SUITE_P(
     Missing,
@@ -121,7 +131,8 @@ TEST(ConfigError, SaysNothingAboutContradictionsWithAFaultyKey) {
 TEST(ConfigError, GivesThePlaceOfASyntaxErrorAndStillReadsTheCommandLine) {
   const Loading loaded({least("[train\nsteps = 1\n"), {"sead=1"}});
   ASSERT_EQ(loaded.faults().size(), 2u);
-  EXPECT_THAT(loaded.faults()[0], StartsWith("run.toml:3: not valid TOML: "));
+  EXPECT_THAT(loaded.faults()[0],
+              AllOf(StartsWith("run.toml:3: not valid TOML: "), Not(HasSubstr("config import"))));
   EXPECT_THAT(loaded.faults()[1], StartsWith("command line: unknown key 'sead'"));
 }
 
@@ -154,6 +165,9 @@ TEST(ConfigError, SaysWhyAFileCannotBeRead) {
                                                      "ELF\x02\x01\x01\0\xff\xfe",
                                                      10))),
               HasSubstr("binary:1: not valid TOML: "));
+  const std::string yaml = folder.write("ds.yaml", "zero_stage: 1\n");
+  EXPECT_THAT(fault_of_file(yaml),
+              AllOf(HasSubstr("not valid TOML: "), HasSubstr("`yoke config import " + yaml + "`")));
 }
 
 TEST(ConfigError, AnEmptyFileLacksWhatEveryRunNeeds) {

@@ -209,6 +209,25 @@ TEST(LoadConfig, KeysOfAnOwnModelAreOptions) {
   EXPECT_EQ(to_toml(Loading({text}).config()), text);
 }
 
+// The build names the default, but it is used only where it is installed.
+TEST(LoadConfig, TheBackendHasADefault) {
+  const testing::TempFolder folder;
+  const std::string path = folder.write("run.toml", "data.path = \"text\"\n");
+  const auto load = [&](const std::vector<std::string>& words) {
+    return load_config(path, words, {}, [](const auto&) {
+      return std::vector<std::string>{"ox", "ptd"};
+    });
+  };
+  const LoadedConfig unset = load({"ptd.cuda_graph=true"});
+  EXPECT_EQ(unset.run.parallel_backend, "ptd");
+  EXPECT_THAT(unset.notes, ElementsAre("parallel_backend is not set, so ptd is used"));
+  EXPECT_EQ(unset.run.backend_options.size(), 1u);
+  const LoadedConfig set = load({"parallel_backend=ox"});
+  EXPECT_EQ(set.run.parallel_backend, "ox");
+  EXPECT_THAT(set.notes, IsEmpty());
+  EXPECT_THROW(load({"parallel_backend="}), ConfigError);
+}
+
 TEST(LoadConfig, AnOwnModelMayHaveDataOfItsOwn) {
   const Loading mine({"parallel_backend = \"ox\"\nmodel.family = \"mine\"\n"});
   EXPECT_THAT(mine.run().data.path, IsEmpty());

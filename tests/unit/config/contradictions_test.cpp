@@ -76,6 +76,9 @@ INSTANTIATE_TEST_SUITE_P(
         word("data.weights=1,2",
              "data.weights = [1.0, 2.0] (command line) has a weight for 2 entries, but data.path = "
              "\"text\" (run.toml:2) has 1; give one weight for each entry of data.path"),
+        word("data.document_end=0",
+             "data.document_end = 0 (command line) has no effect with data.documents = \"joined\" "
+             "(default); set data.documents = \"separate\", or remove it"),
         word("parallel_backend=train",
              "parallel_backend = \"train\" (command line): a backend cannot have the name of a "
              "table of the run file"),
@@ -93,6 +96,12 @@ INSTANTIATE_TEST_SUITE_P(
         word("worker=bin/mine",
              "worker = \"bin/mine\" (command line): must be an absolute path, or empty for "
              "yoke-worker"),
+        file("[checkpoint]\nbest = true\nevery = 5",
+             "checkpoint.best = true (run.toml:4) has no effect, because eval.every = 0 (default); "
+             "set eval.every above 0, or remove checkpoint.best"),
+        file("[checkpoint]\nbest = true\n[eval]\nevery = 5",
+             "checkpoint.best = true (run.toml:4) has no effect, because checkpoint.every = 0 "
+             "(default); set checkpoint.every above 0, or remove checkpoint.best"),
         word("train.steps=0",
              "train.steps = 0 (command line) only saves the initial parameters, but "
              "checkpoint.every = 0 (default) disables saving; set checkpoint.every = 1, or "

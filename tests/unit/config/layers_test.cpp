@@ -59,6 +59,41 @@ TEST(LoadConfig, LeavesVariablesOfOthersAlone) {
   EXPECT_EQ(loaded.run().train.steps, 100);
 }
 
+// Values of another program's config are above the defaults and below everything else.
+TEST(LoadConfig, TakesValuesOfAnotherConfigWhereARunLeavesThemUnset) {
+  const testing::TempFolder folder;
+  const std::string path = folder.write("run.toml", least("train.clip = 2.0\n"));
+  const auto load = [&](const std::vector<OtherValue>& other) {
+    return load_config(
+        path,
+        {"train.eps=1e-7"},
+        {{"YOKE_SEED", "3"}},
+        [](const auto&) { return std::vector<std::string>{"ox"}; },
+        other);
+  };
+  const LoadedConfig config = load({{"train.clip", "5.0", "ds.json: clip"},
+                                    {"train.eps", "1e-5", "ds.json: eps"},
+                                    {"seed", "9", "ds.json: seed"},
+                                    {"precision.param", "\"bf16\"", "ds.json: bf16"},
+                                    {"train.betas", "[0.5,0.75]", "ds.json: betas"}});
+  EXPECT_EQ(config.run.train.clip, 2.0);
+  EXPECT_EQ(config.run.train.eps, 1e-7);
+  EXPECT_EQ(config.run.seed, 3u);
+  EXPECT_EQ(config.run.precision.param, "bf16");
+  EXPECT_EQ(config.run.train.betas[1], 0.75);
+  const auto found = std::find_if(config.values.begin(), config.values.end(), [](const auto& v) {
+    return v.key == "precision.param";
+  });
+  EXPECT_EQ(found->origin, "ds.json: bf16");
+  try {
+    load({{"train.eps", "big", "ds.json: eps"}, {"train.steps", "big", "ds.json: steps"}});
+    ADD_FAILURE();
+  } catch (const ConfigError& e) {
+    ASSERT_EQ(e.faults().size(), 1u) << "the command line has replaced the other one";
+    EXPECT_TRUE(e.faults()[0].starts_with("ds.json: steps: train.steps = \"big\": ")) << e.what();
+  }
+}
+
 TEST(ProcessEnvironment, HoldsTheVariablesOfThisProcess) {
   ASSERT_EQ(::setenv("YOKE_TEST_VARIABLE", "a=b", 1), 0);
   EXPECT_EQ(process_environment()["YOKE_TEST_VARIABLE"], "a=b");

@@ -72,6 +72,7 @@ constexpr const char* kFrozenKeys[] = {"parallel_backend",
                                        "device",
                                        "seed",
                                        "worker",
+                                       "other_config",
                                        "run.dir",
                                        "model.family",
                                        "model.preset",
@@ -98,6 +99,9 @@ constexpr const char* kFrozenKeys[] = {"parallel_backend",
                                        "data.seq_len",
                                        "data.order",
                                        "data.pad_token",
+                                       "data.mask",
+                                       "data.documents",
+                                       "data.document_end",
                                        "data.holdout",
                                        "train.steps",
                                        "train.global_batch",
@@ -133,6 +137,7 @@ constexpr const char* kFrozenKeys[] = {"parallel_backend",
                                        "loss_scale.min",
                                        "checkpoint.every",
                                        "checkpoint.keep",
+                                       "checkpoint.best",
                                        "checkpoint.resume",
                                        "metrics.every",
                                        "metrics.tensorboard",
@@ -192,6 +197,14 @@ TEST(Schema, ListsItselfAsJson) {
   const auto rows = nlohmann::json::parse(schema_json());
   ASSERT_EQ(rows.size(), schema().size());
   for (const auto& row : rows) {
+    if (row["key"] == "parallel_backend") {
+      EXPECT_EQ(row["default"], "ptd");
+      EXPECT_EQ(row["required"], false);
+    }
+    if (row["key"] == "data.path") {
+      EXPECT_EQ(row["default"], nullptr);
+      EXPECT_EQ(row["required"], true);
+    }
     if (row["key"] != "train.lr") continue;
     EXPECT_EQ(row["type"], "float");
     EXPECT_EQ(row["default"], 3e-4);

@@ -166,25 +166,10 @@ std::vector<std::string> avoided(const Path& root) {
 
 }  // namespace
 
-const std::vector<std::string> kFolderOrder = {"base",
-                                               "control",
-                                               "config",
-                                               "cuda",
-                                               "data",
-                                               "comm",
-                                               "checkpoint",
-                                               "kernels",
-                                               "launch",
-                                               "metrics",
-                                               "backend",
-                                               "model",
-                                               "verify",
-                                               "run",
-                                               "compare",
-                                               "conformance",
-                                               "cli",
-                                               "core",
-                                               "worker"};
+const std::vector<std::string> kFolderOrder = {
+    "base",       "text",    "control",     "config",  "cuda",    "data",  "comm",
+    "checkpoint", "kernels", "launch",      "metrics", "backend", "model", "verify",
+    "run",        "compare", "conformance", "cli",     "core",    "worker"};
 
 bool has_program(const std::string& program) {
   return output_of("command -v " + program) != "";

@@ -51,7 +51,9 @@ TEST(Tree, FoldersOfCoreIncludeOnlyWhatIsBelowThem) {
 }
 
 TEST(Tree, FoldersOfCoreHaveFewArrows) {
-  const auto arrows = folder_arrows(source());
+  auto arrows = folder_arrows(source());
+  // main.cpp and train.cpp are in no folder of core/.
+  std::erase_if(arrows, [](const auto& arrow) { return arrow.first == "core"; });
   EXPECT_LE(arrows.size(), 70u) << "folders of core/ that include each other, directly";
   EXPECT_GE(arrows.size(), 40u) << "too few to be true: does the scan still find includes?";
 }

@@ -1,0 +1,44 @@
+#include "core/config/synonyms.hpp"
+
+#include <gmock/gmock.h>
+
+#include "core/config/schema.hpp"
+
+namespace yoke {
+namespace {
+
+TEST(Synonym, NamesAKeyOfTheRunFile) {
+  for (const char* name : {"epochs",
+                           "train.max_steps",
+                           "lr_scheduler_type",
+                           "seq_length",
+                           "gradient_accumulation_steps",
+                           "learning_rate",
+                           "warmup_steps",
+                           "max_grad_norm",
+                           "adam_beta1",
+                           "bf16",
+                           "output_dir",
+                           "save_steps",
+                           "save_total_limit",
+                           "eval_steps",
+                           "logging_steps",
+                           "resume_from_checkpoint",
+                           "dataset",
+                           "model_name_or_path",
+                           "tensor_parallel_degree",
+                           "load_best_model_at_end"}) {
+    const std::string text = synonym(name);
+    ASSERT_TRUE(text.starts_with("use ")) << name;
+    const std::string key = text.substr(4, text.find_first_of(" ;", 4) - 4);
+    EXPECT_NE(find_key(key), nullptr) << text;
+  }
+}
+
+TEST(Synonym, IsEmptyForOtherNames) {
+  EXPECT_EQ(synonym("train.stepz"), "");
+  EXPECT_EQ(synonym(""), "");
+}
+
+}  // namespace
+}  // namespace yoke
