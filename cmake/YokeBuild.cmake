@@ -121,7 +121,7 @@ function(yoke_test name)
     yoke_use_torch(${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 600 ENVIRONMENT "${YOKE_TEST_ENVIRONMENT}")
+  set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 1800 ENVIRONMENT "${YOKE_TEST_ENVIRONMENT}")
 endfunction()
 
 # yoke_gpu_test(NAME ...) is yoke_test for tests that need a GPU. The test has the label gpu, is SKIPPED without a GPU,

@@ -15,6 +15,7 @@ function(rewrite page)
 endfunction()
 
 rewrite(${_doc}/docs/several_machines.md "\\.\\./configs/" "../../../yoke/configs/")
+rewrite(${_doc}/docs/python.md "\\.\\./sdk/examples/" "../../../yoke/examples/")
 rewrite(${_doc}/sdk/README.md "include/" "../../../../include/" "examples/" "../../../yoke/examples/")
 rewrite(${_doc}/sdk/examples/README.md "pipeline/" "../../../../yoke/examples/pipeline/")
 rewrite(${_doc}/plugins/validate/README.md "\\.\\./\\.\\./sdk/include/" "../../../../../include/")

@@ -39,7 +39,7 @@ def source_files(page, text):
     found = []
     for link in LINK.findall(text):
         path = link.partition("#")[0]
-        if ":" in path or not path or path.endswith(".md"):
+        if ":" in path or not path or path.endswith((".md", ".svg")):
             continue
         name = posixpath.normpath(posixpath.join(posixpath.dirname(page), path))
         if (ROOT / name).is_file():
@@ -126,6 +126,15 @@ def commands_page(program):
     return text
 
 
+def link_generated(page, text, pages):
+    """Turns the path of a reference page into a link to it. In the repository it is only a path, since no such file is there."""
+    def link(match):
+        name = match[1]
+        return f"[{match[0]}]({posixpath.relpath(name, posixpath.dirname(page))})" if name in pages else match[0]
+
+    return re.sub(r"`(reference/\w+\.md)`", link, text) if page.endswith("README.md") or page.startswith("docs/") else text
+
+
 def write_pages(folder, program):
     """Fills the folder with all pages. program: the yoke of a build."""
     def yoke(*words):
@@ -142,10 +151,12 @@ def write_pages(folder, program):
     pages["reference/keys.md"] = keys_page(yoke)
     pages["reference/options.md"] = options_page(yoke, shipped)
     pages["reference/commands.md"] = commands_page(program)
+    pages = {name: link_generated(name, text, pages) for name, text in pages.items()}
     shutil.rmtree(folder, ignore_errors=True)
     for name, text in pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    shutil.copytree(ROOT / "docs/pictures", folder / "docs/pictures")
     shutil.copy(ROOT / "docs/site/site.css", folder / "site.css")
     return sorted(pages)

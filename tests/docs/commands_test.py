@@ -7,6 +7,7 @@ comment `<!-- not run: REASON -->` does not run. A line that begins with one of 
 test is what these commands lead to.
 """
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -29,6 +30,8 @@ NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*$")
 # Small models and short runs. Commands that name a step find it in the run folder that prepare() makes.
 SMALL = {"YOKE_MODEL_LAYERS": "2", "YOKE_DATA_SEQ_LEN": "32", "YOKE_TRAIN_GLOBAL_BATCH": "8", "YOKE_TRAIN_STEPS": "4",
          "YOKE_CHECKPOINT_EVERY": "2", "YOKE_METRICS_EVERY": "1", "YOKE_DEVICE": "cpu"}
+# These files describe a whole run, with which smaller dimensions would not agree.
+WHOLE_RUN = re.compile(r"import configs/(megatron|nanotron)/")
 LIMIT = 1800  # seconds of a block, against hangs
 
 
@@ -81,13 +84,60 @@ def prepare(folder):
     (folder / "tokens.bin").write_bytes(b"YOKETOK1" + struct.pack("<IIQ", 2, 256, 1 << 15) + bytes(1 << 16))
     run(folder, "yoke train configs/novels.toml --nproc 2", {"YOKE_TRAIN_STEPS": "300", "YOKE_CHECKPOINT_EVERY": "100"})
     run(folder, "yoke train run.toml run.dir=runs/run", {"YOKE_TRAIN_STEPS": "300", "YOKE_CHECKPOINT_EVERY": "300"})
-    run(folder, "yoke checkpoint export runs/run/checkpoints/step-00000300 -o my-llama")
+    run(folder, "yoke checkpoint export runs/run/checkpoints/step-00000300 -o my-llama; cp -r my-llama my-model")
+    run(folder, "yoke train run.toml model.preset= model.from=my-model lora.rank=16 lora.alpha=32 'lora.targets=[\"q_proj\", \"v_proj\"]' "
+        "run.dir=runs/lora", {"YOKE_TRAIN_STEPS": "100", "YOKE_CHECKPOINT_EVERY": "100"})
+    prepare_text(folder)
+
+
+def use_own_run_file(folder, text):
+    """Makes the first run file that a page prints the one of its commands, and trains with it."""
+    (folder / "run.toml").write_text(re.search(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[1])
+    shutil.rmtree(folder / "runs/run")
+    run(folder, "yoke train run.toml", {"YOKE_TRAIN_STEPS": "100", "YOKE_CHECKPOINT_EVERY": "50"})
+
+
+def write_tokenizer(folder, end, controls):
+    """Writes a byte-level tokenizer without merges. end: the token of the end of text. controls: further added tokens."""
+    visible = [byte for byte in range(256) if chr(byte).isprintable() and byte not in (32, 173)]
+    hidden = [byte for byte in range(256) if byte not in visible]
+    names = {**{byte: chr(byte) for byte in visible}, **{byte: chr(256 + n) for n, byte in enumerate(hidden)}}
+    added = [{"id": 256 + n, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+              "normalized": False} for n, text in enumerate([end, *controls])]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+                 "pre_tokenizer": level, "post_processor": None, "decoder": level,
+                 "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+                           "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+                           "vocab": {names[byte]: byte for byte in range(256)}, "merges": []}}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": end, "bos_token": controls[0] if controls else end}))
+
+
+def prepare_text(folder):
+    """Makes what docs/text.md names: models with tokenizers, documents, conversations and a run."""
+    for name, end, controls in (("models/qwen", "<|endoftext|>", []), ("chat-model", "</s>", ["<s>", "<|user|>", "<|assistant|>", "<|system|>"]),
+                                ("models/llama", "<|end_of_text|>", ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"])):
+        shutil.copytree(folder / "my-llama", folder / name)
+        write_tokenizer(folder / name, end, controls)
+    text = (folder / "my.txt").read_text()
+    parts = [text[begin : begin + 500] for begin in range(0, 50000, 500)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps({"text": part}) + "\n" for part in parts))
+    (folder / "chats.jsonl").write_text("".join(
+        json.dumps({"messages": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": part}]}) + "\n"
+        for part in parts))
+    run(folder, "yoke data prepare --tokenizer models/qwen -o novel.bin my.txt; "
+        "yoke train run.toml model.preset= model.from=models/qwen data.path=novel.bin run.dir=runs/r",
+        {"YOKE_TRAIN_STEPS": "300", "YOKE_CHECKPOINT_EVERY": "300"})
 
 
 def run(folder, text, more=None):
     path = f"{YOKE.parent}:{os.environ['PATH']}"
+    small = dict(SMALL)
+    if WHOLE_RUN.search(text):
+        small = {name: value for name, value in SMALL.items() if not name.startswith(("YOKE_MODEL", "YOKE_DATA", "YOKE_TRAIN_G"))}
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=folder, capture_output=True, text=True, timeout=LIMIT,
-                          check=False, env={**os.environ, **SMALL, **(more or {}), "PATH": path, "HOME": str(folder),
+                          check=False, env={**os.environ, **small, **(more or {}), "PATH": path, "HOME": str(folder),
                                "YOKE_BACKEND_PATH": str(folder / "mine/build")})
     if done.returncode != 0:
         raise AssertionError(f"ended with {done.returncode}:\n{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
@@ -110,6 +160,10 @@ class Commands(unittest.TestCase):
         for page in PAGES:
             folder = self.base.parent / page.replace("/", "_")
             shutil.copytree(self.base, folder, symlinks=True)
+            if page in ("docs/models.md", "docs/text.md"):  # their runs take their dimensions from a folder
+                (folder / "run.toml").write_text((folder / "run.toml").read_text().replace('preset = "tiny"\n', ""))
+            if page == "docs/run_file.md":
+                use_own_run_file(folder, (ROOT / page).read_text(encoding="utf-8"))
             for block in blocks_of(page, (ROOT / page).read_text(encoding="utf-8")):
                 if block.reason:
                     left_out += 1

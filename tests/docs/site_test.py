@@ -29,6 +29,11 @@ class Pages(unittest.TestCase):
         text = "[a](examples/serial.c) [b](README.md) [c](https://x.org/a.c) [d](#e) [f](missing.c)"
         self.assertEqual(pages.source_files("sdk/README.md", text), [("examples/serial.c", "sdk/examples/serial.c")])
 
+    def test_a_reference_page_is_a_link_only_on_the_site(self):
+        text = "See `reference/keys.md`, `reference/other.md`."
+        self.assertEqual(pages.link_generated("docs/README.md", text, ["reference/keys.md"]),
+                         "See [`reference/keys.md`](../reference/keys.md), `reference/other.md`.")
+
     def test_a_page_shows_a_source_file_whole(self):
         page = pages.source_page("sdk/examples/serial.c")
         self.assertIn((ROOT / "sdk/examples/serial.c").read_text(), page)
@@ -52,6 +57,7 @@ class Site(unittest.TestCase):
         done = self.build(self.folder / "site")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         for name, words in (("index.html", "yoke train configs/novels.toml"), ("reference/keys.html", "global_batch"),
+                            ("docs/index.html", 'href="../reference/keys.html"'),
                             ("reference/options.html", "unit_bytes"), ("reference/commands.html", "yoke checkpoint export"),
                             ("sdk/include/yoke/parallel_backend.h.html", "parallel_backend_entry_v1")):
             self.assertIn(words, (self.folder / "site" / name).read_text(encoding="utf-8"), name)

@@ -65,10 +65,11 @@ TEST_P(TrainOnGpu, ResumesFromACheckpointOfTheCpuAndViceVersa) {
   expect_close(rest, train("cuda-cpu", {"device=cpu", halfway("cuda")}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends,
-                         TrainOnGpu,
-                         ::testing::Values("ptd", "deepspeed_stub", "megatron_compat"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Backends,
+    TrainOnGpu,
+    ::testing::Values("ptd", "deepspeed_stub", "megatron_compat", "nanotron_compat"),
+    [](const auto& info) { return std::string(info.param); });
 
 class CapturedOnGpu : public TrainOnGpu {};
 

@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 BIN = pathlib.Path(os.environ.get("YOKE_BIN", REPOSITORY / "build/release/bin")).resolve()
 PORT = 29500
-HANG_SECONDS = 120  # time for anything that is not a fault, such as starting, on a busy machine
+HANG_SECONDS = 600  # time for anything that is not a fault, such as starting, on a busy machine
 RUN = """parallel_backend = "ptd"
 device = "cpu"
 seed = 1
