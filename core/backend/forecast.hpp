@@ -45,8 +45,8 @@ struct RankForecast {
   // Returns the index of the action at which a rank needs the most memory. There is at least one
   // action.
   size_t peak() const;
-  // Returns all memory that a rank needs at the peak of an action, in bytes; -1 = unknown.
-  // Temporary memory that is unknown is left out.
+  // Returns the peak memory of a rank during an action, in bytes; -1 = unknown. Temporary memory
+  // counts only where it is known.
   int64_t bytes_at(size_t action) const;
 };
 

@@ -52,8 +52,9 @@ class Readers {
 // of it when the last process that maps it ends. All functions may be called from any thread.
 class Segment final : public MappedSegment {
  public:
-  // room: bytes of addresses that are reserved; memory is taken when it is allocated. Throws
-  // Error(FAILED_PRECONDITION) if the system offers no such memory, with the reason and the size.
+  // room: bytes of address space to reserve; memory is committed when a block of it is allocated.
+  // Throws Error(FAILED_PRECONDITION), with the reason and the size, if the system cannot provide
+  // shared memory.
   explicit Segment(uint64_t room);
 
   const SegmentAddress& address() const { return address_; }

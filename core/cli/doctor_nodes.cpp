@@ -217,7 +217,8 @@ std::unique_ptr<Member> join(const Meeting& m) {
 
 // ---- One rank ----
 
-// Must come first, because find_worker() changes the environment.
+// Call this before other threads start and before anything reads the environment: find_worker() may
+// set LD_LIBRARY_PATH.
 void add_programs(MachineFacts& f) {
   f.version = YOKE_VERSION;
   try {

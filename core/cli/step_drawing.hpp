@@ -14,8 +14,8 @@ namespace yoke {
 // `columns` is continued below. Requires at least one rank.
 std::string text_drawing(const StepForecast& forecast, int columns);
 
-// Returns an SVG document with a row for each rank along pp: a box for each stage and micro-batch,
-// and the memory of the step below. Requires at least one rank.
+// Returns an SVG document with a row for each rank along pp: a box for each stage and micro-batch
+// and, below the boxes, the memory of that rank over the step. Requires at least one rank.
 std::string svg_drawing(const StepForecast& forecast, const std::string& title);
 
 }  // namespace yoke

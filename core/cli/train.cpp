@@ -157,7 +157,7 @@ Introduction facts_of(const Request& request, const LoadedConfig& config) {
   return facts;
 }
 
-// Starts the ranks of this machine as often as machines come and go.
+// Starts the ranks of this machine, and starts them again whenever a machine joins or leaves.
 int start_elastic(Request request, const Machines& machines) {
   std::string worker;
   LoadedConfig config;

@@ -276,7 +276,7 @@ Agreement compare_runs(const RunFacts& reference, const RunFacts& run, Level req
 bool needs_exact_run(const RunFacts& reference, const RunFacts& run, const Agreement& agreement) {
   const bool in_fp32 =
       dtype_of(reference, run) == "fp32" && reference.product != "fp8" && run.product != "fp8";
-  // Rounding of one step cannot be so large.
+  // Rounding in a single step cannot cause a difference as large as this.
   constexpr double kFault = 1e-2;
   return in_fp32 && agreement.level < Level::kL1 && agreement.first_bad > 0 &&
          !(agreement.gradient > kFault);

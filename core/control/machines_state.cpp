@@ -229,7 +229,7 @@ void MachinesState::leave(int32_t machine, int64_t code, const std::string& why,
   }
 }
 
-// The machine is not waited for. A later process of this machine may join.
+// Stops waiting for a machine. A process that is started there later may still join.
 void MachinesState::exclude(int32_t machine, int code, const std::string& why, Time now) {
   Machine& m = machines_[machine];
   m.declined = why.empty() ? "see its output" : why;

@@ -10,8 +10,8 @@
 namespace yoke {
 namespace {
 
-// Returns the bytes in a line such as "VmHWM:     12345 kB" of a file in /proc.
-int64_t kilobytes(const char* path, const std::string& key) {
+// Returns, in bytes, the value that a file in /proc gives in kB, as in "VmHWM:     12345 kB".
+int64_t bytes_of(const char* path, const std::string& key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
     if (line.compare(0, key.size(), key) != 0) continue;
@@ -25,13 +25,13 @@ int64_t kilobytes(const char* path, const std::string& key) {
 }  // namespace
 
 int64_t resident_bytes() {
-  return kilobytes("/proc/self/status", "VmRSS:");
+  return bytes_of("/proc/self/status", "VmRSS:");
 }
 int64_t peak_resident_bytes() {
-  return kilobytes("/proc/self/status", "VmHWM:");
+  return bytes_of("/proc/self/status", "VmHWM:");
 }
 int64_t total_memory_bytes() {
-  return kilobytes("/proc/meminfo", "MemTotal:");
+  return bytes_of("/proc/meminfo", "MemTotal:");
 }
 
 }  // namespace yoke

@@ -80,7 +80,7 @@ StateContents contents_of(const Job& job, const YokeModelSummary& summary) {
     const int moments = yoke_moments(job.plan->plan().optimizer, kinds);
     contents.moments.assign(kinds, kinds + moments);
   }
-  // A backend that declares no kind of its own may have been built before it could.
+  // A backend that declares no kind of its own may be older than the field for them.
   const std::vector<StateKind> kinds = state_kinds_of(job.backend, *job.inner);
   if (!kinds.empty()) contents.own_kinds.emplace();
   for (const StateKind& kind : kinds) contents.own_kinds->insert(kind.name);

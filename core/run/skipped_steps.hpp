@@ -28,10 +28,11 @@ class SkippedSteps {
   // Returns YokeStepArgs.loss_scale of the next training step; 0 = the run has none.
   double loss_scale() const { return scaler_ ? scaler_->scale() : 0; }
 
-  // Call after every training step. Returns true if it was skipped: its number comes again. Throws
-  // Error(DATA_LOSS) if the run cannot continue: the loss of a step that was not skipped is not
-  // finite, more than train.max_skipped steps in a row were skipped, or the scale is at its minimum
-  // already. Throws Error(INTERNAL) if the backend has not used the scale that it was given.
+  // Call after every training step. Returns true if the step was skipped; the next step then has
+  // the same number. Throws Error(DATA_LOSS) if the run cannot continue: the loss of a step that
+  // was not skipped is not finite, more than train.max_skipped steps in a row were skipped, or the
+  // scale is at its minimum already. Throws Error(INTERNAL) if the backend has not used the scale
+  // that it was given.
   bool after(int64_t step, const YokeStepResult& result);
 
   // Returns the number of skipped steps of the run.

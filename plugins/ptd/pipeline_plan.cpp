@@ -68,7 +68,7 @@ Stages stages_of(const YokeModelSummary& model,
   return cut_by_work(rank_of, work_of_blocks(model));
 }
 
-// Returns false after a refusal: the schedule cannot have that number of stages.
+// Refuses the plan and returns false if the schedule cannot have this number of stages per rank.
 bool check_chunks(const PtdOptions& options, PlanReport& report) {
   const PipelineInfo& info = info_of(options.pp_schedule);
   const int chunks = chunks_of(options);
@@ -86,7 +86,7 @@ bool check_chunks(const PtdOptions& options, PlanReport& report) {
   return false;
 }
 
-// The same for a schedule from a file, which is returned; null after a refusal.
+// Checks a schedule from a file. Returns the schedule, or null after a refusal.
 std::shared_ptr<const GivenOrders> check_file(const PtdOptions& options,
                                               const YokePlan& plan,
                                               PlanReport& report) {

@@ -45,7 +45,7 @@ std::string optimizer_name(const RunSpec& spec) {
   return concat("an optimizer of kind ", spec.kind);
 }
 
-// Returns the settings of a run by which plan may refuse it, as text.
+// Describes those settings of a run that may make plan refuse it.
 std::string run_text(const RunSpec& spec) {
   std::string text = degrees_text(spec.degrees) + " in " + dtype_name(spec.model.dtype) + " with " +
                      optimizer_name(spec);

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(All, MutantBackend, ::testing::ValuesIn(kMutants), [](c
 
 struct Reason {
   const char* fault;
-  const char* root;  // id of the one check whose failure follows from no other
+  const char* root;  // id of the check that fails as the root cause
   const char* says;  // part of the output
   const char* fix;
 };

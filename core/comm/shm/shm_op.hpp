@@ -10,7 +10,7 @@ namespace yoke {
 
 struct ShmOp {
   Contribution mine;
-  int peer = -1;       // sender of a message to receive, as an index; -1 = collective
+  int peer = -1;       // index of the rank that sends the message to receive; -1 = collective
   uint64_t index = 0;  // number of collectives before this one
   std::atomic<bool> done{false};
   // The error is final once done is set; "" = success.

@@ -113,8 +113,8 @@ class Ranks {
     return next_[rank] != start;
   }
 
-  // Returns true once the peer has reached its own exchange. Two ranks make their exchanges one
-  // after the other, so their number says which one it is.
+  // Returns true once the peer has reached the same exchange. Both ranks make their exchanges in
+  // the same order, so the n-th exchange of one is the n-th of the other.
   bool exchange(int rank, const Action& a) {
     const int peer = rank % per_stage_ + a.peer * per_stage_;
     const int index = static_cast<int>(next_[rank]);

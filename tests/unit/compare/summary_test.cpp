@@ -84,7 +84,7 @@ TEST(ByDesign, StillNeedsEqualRepeats) {
   EXPECT_THAT(problems(c), ElementsAre(HasSubstr("b is not repeatable")));
 }
 
-// A model of one's own counts its tokens itself: they are not data.seq_len for each sample.
+// A model of a user counts its own tokens, which need not be data.seq_len for each sample.
 TEST(TokensPerSecond, AreThoseThatTheRunCounted) {
   Comparison c = two_cases({10}, {20});
   c.plan.tokens_per_step = 512;

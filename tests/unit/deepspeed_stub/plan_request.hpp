@@ -42,7 +42,7 @@ struct PlanRequest {
   int32_t degree(int axis) const { return plan.plan.degree[axis]; }
 
   std::vector<std::string> lines;     // lines of a run file that replace the ds_config
-  std::vector<std::string> comments;  // "<key> = <given># <text>", about keys without a line
+  std::vector<std::string> comments;  // "<key> = <given># <text>", for keys that no line replaces
   std::vector<std::string> clip;      // the line of DeepSpeed's default clipping, if it counts
   yoke::testing::MockPlan plan;
   yoke::testing::MockModel model{{YOKE_F32, true}};

@@ -42,7 +42,7 @@ const std::map<double, int>& magnitudes(const Format& f) {
   return all;
 }
 
-// Returns the nearest number of the format; of two, the one whose last bit is 0.
+// Rounds to the nearest number of the format, ties to even.
 double nearest(double x, const Format& f) {
   if (std::isnan(x)) return x;
   const double size = std::min(std::fabs(x), f.largest);

@@ -112,7 +112,8 @@ TEST(PeakMemory, IsThatOfTheForecastWithAVocabularyThatIsNotCut) {
   for (const CountedPeak& peak : peaks) EXPECT_NEAR(peak.ratio(), 1, kTolerance);
 }
 
-// What passes need is not known then.
+// With fp8 products, the temporary memory of a pass is unknown, so only what the forwards keep is
+// compared.
 TEST(PeakMemory, OfProductsInFp8IsForecastInTheForwards) {
   const CountedAllocations counting;
   for (const char* recipe : {"tensorwise", "rowwise", "rowwise_gw_hp"}) {
