@@ -332,8 +332,8 @@ constexpr Check kRows[] = {
      every_dtype},
     {"N5",
      "the loss is a mean over targets, not a mean of means",
-     "Data ranks and micro-batches have different numbers of targets, and then half of the batch "
-     "has none. The numbers are those of the reference.",
+     "In one run, data ranks and micro-batches have different numbers of targets; in a second run, "
+     "half of the batch has no targets. Both have the numbers of the reference.",
      "give the last block loss_grad = 1 / batch->token_weight, and sum",
      uneven_weights},
     {"N6",
