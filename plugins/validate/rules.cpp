@@ -194,9 +194,9 @@ constexpr RuleRow kRules[] = {
      "repair the host or the outer backend"},
     {Rule::kBlocksReturnWhatTheyPromise,
      true,
-     "The last block returns no carry and the others one. `saved` is not NULL with save = 1. A "
-     "backward reports the gradient of every trainable parameter of its block once, compact and "
-     "in the shape and dtype of the parameter.",
+     "The last block returns no carry; every other block returns one. `saved` is NULL exactly if "
+     "save = 0. A backward reports the gradient of every trainable parameter of its block once, "
+     "compact and in the shape and dtype of the parameter.",
      "repair the model"},
 };
 
