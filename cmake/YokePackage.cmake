@@ -13,8 +13,8 @@ install(DIRECTORY docs/pictures DESTINATION share/doc/yoke/docs COMPONENT runtim
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/finish_documents.cmake ALL_COMPONENTS)
 install(DIRECTORY configs DESTINATION share/yoke COMPONENT runtime)
 # Licences of the libraries that are compiled in, from Debian's packages.
-foreach(_work libcli11-dev libfmt-dev libpcre2-dev libspdlog-dev libtomlplusplus-dev libutf8proc-dev libxxhash-dev
-        libyaml-cpp-dev nlohmann-json3-dev)
+foreach(_work libcli11-dev libfmt-dev libpcre2-dev libspdlog-dev libtomlplusplus-dev liburing-dev libutf8proc-dev
+        libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev)
   install(FILES /usr/share/doc/${_work}/copyright DESTINATION share/doc/yoke/licences RENAME ${_work}
     COMPONENT runtime OPTIONAL)
 endforeach()

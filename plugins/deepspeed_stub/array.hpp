@@ -1,6 +1,7 @@
 // A flat array that owns its memory.
 #pragma once
 
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -8,9 +9,9 @@
 
 namespace yoke::deepspeed_stub {
 
-// An array of `count` elements of one dtype in the memory of a device. The device must outlive the
-// array. An array can be moved but not copied. Allocating throws std::bad_alloc on the CPU and
-// Error(RESOURCE_EXHAUSTED) on a CUDA device.
+// An array of `count` elements of one dtype in the memory of a device, or of the host. The
+// device must outlive the array. An array can be moved but not copied. Allocating throws
+// std::bad_alloc on the CPU and Error(RESOURCE_EXHAUSTED) on a CUDA device.
 class Array {
  public:
   Array() = default;  // empty: no memory, no elements
@@ -32,8 +33,18 @@ class Array {
   static Array to_be_written(const Device& device, int64_t count, int32_t dtype) {
     Array array;
     array.span_ = {nullptr, count, dtype};
-    array.memory_ = {device.allocate(array.bytes()), Release{&device}};
+    array.memory_ = {device.allocate(array.bytes()), Release{&device, false, false}};
     array.span_.data = array.memory_.get();
+    return array;
+  }
+
+  // Returns zero-filled memory of the host, page-locked if `pinned`.
+  static Array on_host(const Device& device, int64_t count, int32_t dtype, bool pinned) {
+    Array array;
+    array.span_ = {nullptr, count, dtype};
+    array.memory_ = {device.allocate_host(array.bytes(), pinned), Release{&device, true, pinned}};
+    array.span_.data = array.memory_.get();
+    std::memset(array.span_.data, 0, static_cast<size_t>(array.bytes()));
     return array;
   }
 
@@ -46,7 +57,11 @@ class Array {
  private:
   struct Release {
     const Device* device;
-    void operator()(void* memory) const { device->release(memory); }
+    bool on_host, pinned;
+    void operator()(void* memory) const {
+      if (on_host) return device->release_host(memory, pinned);
+      device->release(memory);
+    }
   };
   std::unique_ptr<void, Release> memory_;
   Span span_;

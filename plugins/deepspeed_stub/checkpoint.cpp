@@ -15,6 +15,21 @@ void show(const YokeCheckpointArgs& args,
   call([&](YokeError* err) { return args.visit(args.visit_ctx, &piece, err); });
 }
 
+// As show(), for a piece whose elements are in a file, or in part on the host and on a device.
+void show_staged(const YokeCheckpointArgs& args,
+                 const YokePiece& piece,
+                 const Values& values,
+                 int64_t offset,
+                 const Setup& setup) {
+  Span staging{nullptr, piece.count, values.dtype()};
+  if (args.op == YOKE_CHECKPOINT_DESCRIBE) return show(args, piece, staging, setup.host.id());
+  const Array memory = Array::to_be_written(setup.host, piece.count, values.dtype());
+  staging = memory.span();
+  values.state()->read(values.array(), offset, staging);
+  show(args, piece, staging, setup.host.id());
+  if (args.op == YOKE_CHECKPOINT_LOAD) values.state()->write(values.array(), offset, staging);
+}
+
 }  // namespace
 
 void visit_state(const YokeCheckpointArgs& args,
@@ -22,9 +37,9 @@ void visit_state(const YokeCheckpointArgs& args,
                  const Weights& weights,
                  Optimizer& optimizer,
                  const Replicas& replicas,
-                 const YokeDevice& device) {
+                 const Setup& setup) {
   const auto show_piece =
-      [&](const Piece& where, const char* kind, const Span& all, int64_t replica) {
+      [&](const Piece& where, const char* kind, const Values& all, int64_t replica) {
         const YokeParameter& param = *model.params[where.param];
         YokePiece piece{};
         piece.name = param.name;
@@ -34,12 +49,15 @@ void visit_state(const YokeCheckpointArgs& args,
         piece.begin = where.begin;
         piece.count = piece.run = where.count;
         piece.replica = replica;
-        show(args, piece, all.sub(where.offset, where.count), device);
+        if (!all.is_in_memory(where.offset, where.count))
+          return show_staged(args, piece, all, where.offset, setup);
+        const Device& device = all.is_on_host(where.offset) ? setup.host : setup.device;
+        show(args, piece, all.window(where.offset, where.count), device.id());
       };
   for (const Piece& piece : weights.trainable().owned.pieces) {
     show_piece(piece, "param", weights.trainable().master, replicas.trainable);
     for (const Optimizer::Moment& moment : optimizer.moments())
-      show_piece(piece, moment.kind, moment.values.span(), replicas.trainable);
+      show_piece(piece, moment.kind, moment.values, replicas.trainable);
   }
   for (const Piece& piece : weights.frozen().owned.pieces)
     show_piece(piece, "param", weights.frozen().master, replicas.frozen);

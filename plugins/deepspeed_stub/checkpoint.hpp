@@ -18,12 +18,13 @@ struct Replicas {
 // parameters, "param" of frozen ones, then the scalar "step". Pieces are ranges of whole tensors,
 // so the pieces of all ranks make up the same tensors at every ZeRO stage and world size. On
 // YOKE_CHECKPOINT_LOAD the visitor fills the pieces; the caller must then call Weights::refresh.
-// Throws the error that the visitor returns. Not collective.
+// State in files is read, and after a load written, one piece at a time. Throws the error that the
+// visitor returns. Not collective.
 void visit_state(const YokeCheckpointArgs& args,
                  const YokeModelSummary& model,
                  const Weights& weights,
                  Optimizer& optimizer,
                  const Replicas& replicas,
-                 const YokeDevice& device);
+                 const Setup& setup);
 
 }  // namespace yoke::deepspeed_stub

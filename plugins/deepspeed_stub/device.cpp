@@ -49,11 +49,11 @@ Rows one_row(const char* what, const ConstSpan& a, const Span& b) {
 
 }  // namespace
 
-Device::Device(const YokeHost& host)
-    : platform_(platform_of(host.device)),
+Device::Device(const YokeDevice& id, void* stream)
+    : platform_(platform_of(id)),
       kernels_(platform_.kernels()),
-      id_(host.device),
-      queue_(platform_.open(host.device, host.stream)) {}
+      id_(id),
+      queue_(platform_.open(id, stream)) {}
 
 Device::~Device() {
   platform_.close(queue_);
@@ -65,6 +65,23 @@ void Device::upload(const void* host, const Span& to) const {
 
 void Device::download(const Span& from, void* host) const {
   platform_.download(queue_, from.data, host, from.bytes());
+}
+
+void Device::issue_upload(const void* host, const Span& to) const {
+  platform_.issue_upload(queue_, host, to.data, to.bytes());
+}
+
+void Device::issue_download(const Span& from, void* host) const {
+  platform_.issue_download(queue_, from.data, host, from.bytes());
+}
+
+Device::Mark::Mark(const Device& device)
+    : mark_(device.platform_.mark(device.queue_), Drop{&device}) {}
+
+void Device::Mark::await() {
+  if (mark_ == nullptr) return;
+  const Device& device = *mark_.get_deleter().device;
+  device.platform_.await(device.queue_, mark_.release());
 }
 
 void Device::copy(const ConstSpan& from, const Span& to) const {

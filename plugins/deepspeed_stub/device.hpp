@@ -2,6 +2,8 @@
 // its kernel by dtype.
 #pragma once
 
+#include <memory>
+
 #include "plugins/deepspeed_stub/kernels/platform.hpp"
 #include "yoke/tensor.hpp"
 
@@ -16,7 +18,8 @@ namespace yoke::deepspeed_stub {
 class Device {
  public:
   // Throws Error(UNIMPLEMENTED) if this plugin has no kernels for the device of `host`.
-  explicit Device(const YokeHost& host);
+  explicit Device(const YokeHost& host) : Device(host.device, host.stream) {}
+  Device(const YokeDevice& id, void* stream);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -27,12 +30,39 @@ class Device {
   // Prefer Array, which releases its memory.
   void* allocate(int64_t bytes) const { return platform_.allocate(queue_, bytes); }
   void release(void* memory) const { platform_.release(queue_, memory); }
+  void* allocate_host(int64_t bytes, bool pinned) const {
+    return platform_.allocate_host(queue_, bytes, pinned);
+  }
+  void release_host(void* memory, bool pinned) const {
+    platform_.release_host(queue_, memory, pinned);
+  }
   void zero(const Span& x) const { platform_.zero(queue_, x.data, x.bytes()); }
 
   // Copy between a span and `host`, a buffer of the same size in host memory. Both wait until the
   // copy is done.
   void upload(const void* host, const Span& to) const;
   void download(const Span& from, void* host) const;
+
+  // Whether memory of this device is not memory of the host.
+  bool is_apart() const { return id_.type != YOKE_DEVICE_CPU; }
+  // Issue the same copies without waiting for them: the host must not touch its memory before a
+  // Mark that was made afterwards has been awaited.
+  void issue_upload(const void* host, const Span& to) const;
+  void issue_download(const Span& from, void* host) const;
+  // A point in the queue. A Mark can be moved; the device must outlive it.
+  class Mark {
+   public:
+    Mark() = default;  // nothing to wait for
+    explicit Mark(const Device& device);
+    void await();  // waits for all work that was issued before the Mark was made; at most once
+
+   private:
+    struct Drop {
+      const Device* device;
+      void operator()(void* mark) const { device->platform_.drop(device->queue_, mark); }
+    };
+    std::unique_ptr<void, Drop> mark_;
+  };
 
   // Computes to = from, rounded to the nearest value where `to` is narrower. Supported pairs of
   // dtypes: equal ones, fp32 to bf16, fp16 or fp64, and bf16 or fp16 to fp32.

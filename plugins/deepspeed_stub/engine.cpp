@@ -36,6 +36,34 @@ std::unique_ptr<Gradients> make_gradients(const Setup& setup) {
   return std::make_unique<FlatGradients>(setup);
 }
 
+OffloadSettings offload_of(const DsConfig& config) {
+  PlanMessages messages;  // already reported when the plan was made
+  return read_offload(config, config.zero_stage(), messages);
+}
+
+// Rank 0 reports once if io_uring is not permitted.
+std::unique_ptr<FileIo> open_io(const OffloadSettings& offload, const YokeHost& host) {
+  if (!offload.uses_files()) return nullptr;
+  if (offload.optimizer.place == Place::kFile)
+    require_disk_folder(offload.optimizer.folder, "offload_optimizer.nvme_path");
+  if (offload.params.place == Place::kFile)
+    require_disk_folder(offload.params.folder, "offload_param.nvme_path");
+  std::string why_not;
+  if (std::unique_ptr<FileIo> io = open_uring(offload.io, &why_not)) return io;
+  const std::string note = concat("deepspeed_stub: offload reads and writes files with ",
+                                  offload.io.threads,
+                                  " thread(s) per rank, because io_uring cannot be used (",
+                                  why_not,
+                                  ")");
+  if (host.rank == 0) host.log(host.ctx, YOKE_LOG_WARNING, view(note));
+  return open_threads(offload.io);
+}
+
+int moments_of(const YokeOptimizer& optimizer) {
+  const char* kinds[2];
+  return yoke_moments(&optimizer, kinds);
+}
+
 // The callback on_grad_ready. If it fails, block_backward returns its error.
 int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, YokeError* err) {
   return guard(err, [&] {
@@ -50,7 +78,10 @@ Environment::Environment(const YokeInitArgs& args)
     : plan(*args.plan),
       host(*args.host),
       config(Options(args.options, args.num_options)),
+      offload(offload_of(config)),
       device(host),
+      cpu({YOKE_DEVICE_CPU, 0}, nullptr),
+      io(open_io(offload, host)),
       comms(host, YOKE_AXIS_BIT(data_axis(config.zero_stage()))) {}
 
 Engine::Engine(const YokeModel& model, const Environment& environment)
@@ -64,6 +95,9 @@ Engine::Engine(const YokeModel& model, const Environment& environment)
              .settings = settings_,
              .comms = environment.comms,
              .device = environment.device,
+             .host = environment.cpu,
+             .io = environment.io.get(),
+             .moments = moments_of(config_),
              .param_dtype = environment.plan.param_dtype,
              .master_dtype = environment.plan.param_dtype == YOKE_F64 ? YOKE_F64 : YOKE_F32,
              .gradient_dtype = environment.plan.reduce_dtype},
@@ -102,6 +136,7 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const double scale = yoke_loss_scale(&args);
   for (uint64_t m = 0; m < batch.num_micros; ++m)
     run_micro_batch(*batch.micros[m], scale / batch.token_weight, training);
+  if (training) optimizer_.prefetch();
   reduce_totals({batch.token_weight, config_.clip, scale}, training);
   if (training) update(args.step, args.lr);
   const StepTotals totals = read_totals(batch.token_weight);
@@ -202,8 +237,9 @@ void Engine::reduce_totals(const UpdateRule& rule, bool training) {
 void Engine::update(int64_t step, double lr) {
   optimizer_.begin_step(step, lr);
   weights_->publish([&](int64_t begin, int64_t count) {
-    optimizer_.update(gradients_->own(), begin, count, totals());
+    optimizer_.update(gradients_->own(), begin, count, totals_.span());
   });
+  optimizer_.finish_step();
 }
 
 // This is where a step waits for a CUDA device. The only other wait is inside the model, whose last
@@ -229,7 +265,7 @@ void Engine::checkpoint(const YokeCheckpointArgs& args) {
               *weights_,
               optimizer_,
               {trainable_sliced ? 0 : rank, frozen_sliced ? 0 : rank, rank},
-              setup_.device.id());
+              setup_);
   if (args.op == YOKE_CHECKPOINT_LOAD) weights_->refresh();
 }
 

@@ -14,13 +14,17 @@ namespace yoke::deepspeed_stub {
 // The state that all models of one context share. It is created once, in `init`.
 struct Environment {
   // Reads the ds_config again, opens the device and creates the communicators. Collective over the
-  // world. Throws Error(UNIMPLEMENTED) if the plugin has no kernels for the device.
+  // world. Throws Error(UNIMPLEMENTED) if the plugin has no kernels for the device, and
+  // Error(FAILED_PRECONDITION) if a folder for offload cannot be used.
   explicit Environment(const YokeInitArgs& args);
 
   const YokePlan& plan;  // the completed plan
   const YokeHost& host;
   const DsConfig config;
+  const OffloadSettings offload;
   const Device device;
+  const Device cpu;
+  const std::unique_ptr<FileIo> io;  // NULL unless offload uses files
   const Comms comms;
 };
 

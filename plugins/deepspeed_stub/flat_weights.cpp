@@ -38,10 +38,15 @@ FlatWeights::FlatWeights(const Setup& setup)
       frozen_whole_(setup.device, frozen_layout_.size(), setup.param_dtype),
       binder_(setup) {
   const auto [begin, end] = own_range(layout_, setup);
-  adopt(trainable_, layout_.owned(begin, end), whole_.sub(begin, end - begin), master_);
+  adopt(trainable_,
+        layout_.owned(begin, end),
+        whole_.sub(begin, end - begin),
+        optimizer_place(setup, end - begin),
+        master_);
   adopt(frozen_,
         frozen_layout_.owned(0, frozen_layout_.size()),
         frozen_whole_.span(),
+        {},
         frozen_master_);
   for (const bool trainable : {true, false}) {
     const FlatLayout& layout = trainable ? layout_ : frozen_layout_;
@@ -55,32 +60,42 @@ FlatWeights::FlatWeights(const Setup& setup)
 }
 
 // Sets up a store. computed: the range of the flat buffer that contains the elements `owned`.
-// Allocates `master` only if masters have a different dtype than the flat buffer.
-void FlatWeights::adopt(Store& store, Owned owned, const Span& computed, Array& master) {
+// place: where masters are that are apart from it.
+void FlatWeights::adopt(Store& store,
+                        Owned owned,
+                        const Span& computed,
+                        const StatePlace& place,
+                        std::unique_ptr<StateArrays>& master) {
   store.owned = std::move(owned);
-  if (setup_.master_dtype == setup_.param_dtype) {
-    store.master = computed;
+  if (!masters_are_apart(setup_)) {
+    store.master = Values(computed);
     return;
   }
-  master = Array(setup_.device, computed.count, setup_.master_dtype);
-  store.master = master.span();
-  store.copy = computed;
+  master =
+      std::make_unique<StateArrays>(setup_.device, place, 1, computed.count, setup_.master_dtype);
+  store.master = Values(*master, 0);
+  store.copy = Values(computed);
   fill_initial(setup_, store);
 }
 
 int64_t FlatWeights::bytes() const {
-  return whole_.bytes() + frozen_whole_.bytes() + master_.bytes() + frozen_master_.bytes();
+  int64_t sum = whole_.bytes() + frozen_whole_.bytes();
+  if (master_ != nullptr) sum += master_->bytes() + frozen_master_->bytes();
+  return sum;
 }
 
 void FlatWeights::publish(const Update& update) {
   const int ranks = setup_.comms.gather.size();
-  if (setup_.settings.stage == 0 || ranks == 1) return update(0, trainable_.owned.size);
-  if (setup_.settings.allgather_partitions) return gather_in_buckets(update);
-  // allgather_partitions = false: each rank broadcasts its slice, as in DeepSpeed.
-  update(0, layout_.slice());
-  for (int r = 0; r < ranks; ++r) {
-    setup_.comms.gather.broadcast(whole_.sub(r * layout_.slice(), layout_.slice()), r).wait();
+  if (setup_.settings.stage == 0 || ranks == 1) {
+    update(0, trainable_.owned.size);
+  } else if (setup_.settings.allgather_partitions) {
+    gather_in_buckets(update);
+  } else {  // each rank broadcasts its slice, as in DeepSpeed
+    update(0, layout_.slice());
+    for (int r = 0; r < ranks; ++r)
+      setup_.comms.gather.broadcast(whole_.sub(r * layout_.slice(), layout_.slice()), r).wait();
   }
+  trainable_.finish();
 }
 
 // Updates this rank's slice range by range, and gathers each range while the next one is updated.

@@ -2,6 +2,8 @@
 // keeps master weights: for the entire buffer at stage 0, for one slice of it at stages 1 and 2.
 #pragma once
 
+#include <memory>
+
 #include "plugins/deepspeed_stub/weights.hpp"
 
 namespace yoke::deepspeed_stub {
@@ -18,12 +20,16 @@ class FlatWeights final : public Weights {
 
  private:
   void publish_frozen() override {}  // every rank already has all frozen parameters
-  void adopt(Store& store, Owned owned, const Span& computed, Array& master);
+  void adopt(Store& store,
+             Owned owned,
+             const Span& computed,
+             const StatePlace& place,
+             std::unique_ptr<StateArrays>& master);
   void gather_in_buckets(const Update& update);
 
   FlatLayout layout_, frozen_layout_;
-  Array whole_, frozen_whole_;    // flat buffers, in param_dtype
-  Array master_, frozen_master_;  // unused if the masters are in the flat buffer
+  Array whole_, frozen_whole_;                           // flat buffers, in param_dtype
+  std::unique_ptr<StateArrays> master_, frozen_master_;  // NULL if masters are in the flat buffer
   Binder binder_;
 };
 

@@ -158,6 +158,7 @@ DsConfig plan_config(const YokePlanArgs& args, YokePlan& plan, PlanReport& repor
   config.fill_sizes(hidden_size(*args.model, plan.param_dtype));
   messages.insert(messages.end(), config.messages().begin(), config.messages().end());
   const Settings settings = read_settings(config, messages);
+  check_buffers(config, settings.offload, plan, messages);
   resolve_degrees(config, settings.stage, plan, messages);
   check_agreement(config, plan, messages);
   resolve_batch(config, plan, messages);

@@ -3,7 +3,7 @@
 // Start reading here; README.md lists the other files in reading order.
 #include <memory>
 
-#include "plugins/deepspeed_stub/config/ds_config.hpp"
+#include "plugins/deepspeed_stub/config/inline_options.hpp"
 #include "plugins/deepspeed_stub/engine.hpp"
 #include "plugins/deepspeed_stub/plan.hpp"
 #include "yoke/backend.hpp"

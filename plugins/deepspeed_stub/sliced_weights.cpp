@@ -24,18 +24,26 @@ SlicedWeights::SlicedWeights(const Setup& setup)
   refresh();
 }
 
-void SlicedWeights::adopt(Store& store, const SliceLayout& layout, Array& master, Array& copy) {
+// Frozen masters are no state of the optimizer: they are where the slices are.
+void SlicedWeights::adopt(Store& store, const SliceLayout& layout, State& master, State& copy) {
   store.owned = layout.owned(setup_.comms.gather.rank());
-  master = Array(setup_.device, store.owned.size, setup_.master_dtype);
-  store.master = master.span();
+  const int64_t size = store.owned.size;
+  const bool apart = masters_are_apart(setup_), trainable = &store == &trainable_;
+  StatePlace place = apart && trainable ? optimizer_place(setup_, size) : params_place(setup_);
+  if (!trainable) place.overwritten = false;
+  master = std::make_unique<StateArrays>(setup_.device, place, 1, size, setup_.master_dtype);
+  store.master = Values(*master, 0);
   fill_initial(setup_, store);
-  if (setup_.master_dtype == setup_.param_dtype) return;
-  copy = Array(setup_.device, store.owned.size, setup_.param_dtype);
-  store.copy = copy.span();
+  if (!apart) return;
+  copy = std::make_unique<StateArrays>(
+      setup_.device, params_place(setup_), 1, size, setup_.param_dtype);
+  store.copy = Values(*copy, 0);
 }
 
 int64_t SlicedWeights::bytes() const {
-  int64_t sum = master_.bytes() + frozen_master_.bytes() + copy_.bytes() + frozen_copy_.bytes();
+  int64_t sum = 0;
+  for (const State* state : {&master_, &frozen_master_, &copy_, &frozen_copy_})
+    sum += *state == nullptr ? 0 : (*state)->bytes();
   for (size_t p = 0; p < whole_.size(); ++p)
     sum += schedule_.is_persistent(static_cast<int64_t>(p)) ? whole_[p].bytes() : 0;
   return sum;
@@ -43,6 +51,7 @@ int64_t SlicedWeights::bytes() const {
 
 void SlicedWeights::publish(const Update& update) {
   update(0, trainable_.owned.size);
+  trainable_.finish();
   schedule_.gather_persistent(layout_.params());
 }
 
@@ -52,42 +61,88 @@ void SlicedWeights::publish_frozen() {
 
 // ---- Gathers ----
 
-Span SlicedWeights::slice(int64_t param) const {
+SlicedWeights::Slice SlicedWeights::slice(int64_t param) const {
   const bool trainable = setup_.spec.params[param].trainable;
   const Store& store = trainable ? trainable_ : frozen_;
   const SliceLayout& layout = trainable ? layout_ : frozen_layout_;
-  const Span& values = store.copy.data != nullptr ? store.copy : store.master;
-  return values.sub(layout.offset(param), layout.slice(param));
+  return {
+      store.copy.empty() ? &store.master : &store.copy, layout.offset(param), layout.slice(param)};
 }
 
-// Returns this rank's slices of `params` as one contiguous span. Copies them to `packed` only if
-// they are not contiguous in the layout.
-Span SlicedWeights::own_slices(const std::vector<int64_t>& params, Array& packed) const {
-  Span whole = slice(params.front());
+// Makes this rank's slices of a gather one contiguous span of device memory. Slices that already
+// are one are not copied. Of those in a file, it only starts to read them.
+void SlicedWeights::collect(Gather& gather) const {
+  const Slice first = slice(gather.params.front());
+  int64_t count = 0;
   bool adjacent = true;
-  for (size_t i = 1; i < params.size(); ++i) {
-    const Span next = slice(params[i]);
-    adjacent = adjacent && next.data == whole.at(whole.count);
-    whole.count += next.count;
+  for (const int64_t p : gather.params) {
+    const Slice next = slice(p);
+    adjacent = adjacent && next.values == first.values && next.begin == first.begin + count;
+    count += next.count;
   }
-  if (adjacent) return whole;
-  packed = Array::to_be_written(setup_.device, whole.count, setup_.param_dtype);
+  if (adjacent && first.values->is_in_memory(first.begin, count) &&
+      !first.values->is_on_host(first.begin)) {
+    gather.own = first.values->window(first.begin, count);
+    return;
+  }
+  gather.packed = Array::to_be_written(setup_.device, count, setup_.param_dtype);
+  gather.own = gather.packed.span();
   int64_t at = 0;
-  for (const int64_t p : params) {
-    const Span from = slice(p);
-    setup_.device.copy(from, packed.sub(at, from.count));
+  for (const int64_t p : gather.params) {
+    const Slice from = slice(p);
+    const Span to = gather.own.sub(at, from.count);
     at += from.count;
+    if (!from.values->is_in_memory(from.begin, from.count)) {
+      if (!setup_.device.is_apart()) {
+        read_slice(from, to, gather.reads);
+        continue;
+      }
+      const Array staging = Array::to_be_written(setup_.host, from.count, setup_.param_dtype);
+      from.values->state()->read(from.values->array(), from.begin, staging.span());
+      setup_.device.upload(staging.span().data, to);
+    } else if (from.values->is_on_host(from.begin)) {
+      setup_.device.issue_upload(from.values->window(from.begin, from.count).data, to);
+    } else {
+      setup_.device.copy(from.values->window(from.begin, from.count), to);
+    }
   }
-  return packed.span();
 }
 
+// Starts to read a slice, of which the first elements may be in memory.
+void SlicedWeights::read_slice(const Slice& slice,
+                               const Span& to,
+                               std::vector<Transfer>& reads) const {
+  StateArrays& state = *slice.values->state();
+  const int64_t most = setup_.settings.offload.params.buffer_size;
+  int64_t at = 0;
+  if (state.is_in_memory(slice.begin, 1)) {
+    at = state.cut(slice.begin, slice.begin + slice.count) - slice.begin;
+    setup_.device.copy(slice.values->window(slice.begin, at), to.sub(0, at));
+  }
+  for (; at < slice.count; at += most) {
+    const int64_t n = std::min(most, slice.count - at);
+    state.start_read(slice.values->array(), slice.begin + at, to.sub(at, n), reads);
+  }
+}
+
+// An earlier gather has had the time of a block to read its slices. It is issued now, so that it
+// runs while the slices of this one are read.
 void SlicedWeights::start_gather(const std::vector<int64_t>& params) {
+  for (Gather& earlier : gathers_) issue(earlier);
   Gather& gather = gathers_.emplace_back();
-  const Comm& comm = setup_.comms.gather;
-  const Span own = own_slices(params, gather.packed);
   gather.params = params;
-  gather.landing = Array::to_be_written(setup_.device, comm.size() * own.count, setup_.param_dtype);
-  gather.work = all_gather(setup_, gather.landing.span(), own);
+  collect(gather);
+  if (gather.reads.empty() || setup_.settings.offload.params.buffers == 1) issue(gather);
+}
+
+void SlicedWeights::issue(Gather& gather) {
+  if (gather.is_issued) return;
+  for (Transfer& read : gather.reads) read.wait();
+  gather.reads.clear();
+  gather.landing = Array::to_be_written(
+      setup_.device, setup_.comms.gather.size() * gather.own.count, setup_.param_dtype);
+  gather.work = all_gather(setup_, gather.landing.span(), gather.own);
+  gather.is_issued = true;
 }
 
 void SlicedWeights::finish_gather() {
@@ -95,6 +150,7 @@ void SlicedWeights::finish_gather() {
   // assembled from one row per rank; the last row is shorter if the parameter was padded.
   Gather gather = std::move(gathers_.front());
   gathers_.pop_front();
+  issue(gather);
   gather.work.wait();
   const int ranks = setup_.comms.gather.size();
   const int64_t per_rank = gather.landing.span().count / ranks;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 
 #include "plugins/deepspeed_stub/gather_schedule.hpp"
 #include "plugins/deepspeed_stub/weights.hpp"
@@ -22,18 +23,30 @@ class SlicedWeights final : public Weights, private GatherSchedule::Actor {
   void publish(const Update& update) override;
 
  private:
-  // An all-gather of one or more parameters that is in flight.
+  // An all-gather of one or more parameters. If slices are in a file, they are read first, and the
+  // all-gather is issued when the next one starts or the result is needed.
   struct Gather {
     std::vector<int64_t> params;
-    Array packed;   // copies of this rank's slices; unused if the slices are contiguous
+    Span own;      // this rank's slices
+    Array packed;  // memory of `own`; unused if the slices are contiguous in memory
+    std::vector<Transfer> reads;
     Array landing;  // the result: the slices of rank 0, of rank 1, ...
     Work work;
+    bool is_issued = false;
   };
 
   void publish_frozen() override;
-  void adopt(Store& store, const SliceLayout& layout, Array& master, Array& copy);
-  Span slice(int64_t param) const;  // this rank's slice, in param_dtype
-  Span own_slices(const std::vector<int64_t>& params, Array& packed) const;
+  using State = std::unique_ptr<StateArrays>;
+  void adopt(Store& store, const SliceLayout& layout, State& master, State& copy);
+  // A range of a rank's slices in param_dtype.
+  struct Slice {
+    const Values* values;
+    int64_t begin, count;
+  };
+  Slice slice(int64_t param) const;
+  void collect(Gather& gather) const;
+  void read_slice(const Slice& slice, const Span& to, std::vector<Transfer>& reads) const;
+  void issue(Gather& gather);
 
   void start_gather(const std::vector<int64_t>& params) override;
   void finish_gather() override;
@@ -42,8 +55,8 @@ class SlicedWeights final : public Weights, private GatherSchedule::Actor {
 
   SliceLayout layout_, frozen_layout_;
   GatherSchedule schedule_;
-  Array master_, frozen_master_;
-  Array copy_, frozen_copy_;    // slices in param_dtype; unused if masters have that dtype
+  State master_, frozen_master_;
+  State copy_, frozen_copy_;    // slices in param_dtype; NULL unless masters are apart
   std::vector<Array> whole_;    // one per parameter: all of it, bound to the model; empty if sliced
   std::deque<Gather> gathers_;  // oldest first
   Binder binder_;

@@ -6,6 +6,7 @@
 // (stage 3).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "plugins/deepspeed_stub/comm.hpp"
 #include "plugins/deepspeed_stub/config/settings.hpp"
 #include "plugins/deepspeed_stub/layout.hpp"
+#include "plugins/deepspeed_stub/offload/state_arrays.hpp"
 
 namespace yoke::deepspeed_stub {
 
@@ -24,17 +26,37 @@ struct Setup {
   const Settings& settings;
   const Comms& comms;
   const Device& device;
+  const Device& host;      // the CPU, which updates state that is offloaded from a GPU
+  FileIo* io;              // NULL unless offload uses files
+  int moments;             // number of moments of the optimizer
   int32_t param_dtype;     // dtype in which the model computes
   int32_t master_dtype;    // dtype of master weights and moments
   int32_t gradient_dtype;  // dtype in which gradients are accumulated and reduced
 };
 
-// The elements that this rank keeps of the trainable, or of the frozen, parameters. The spans point
-// into arrays that Weights owns.
+// Returns whether master weights are arrays of their own. Otherwise the parameters, which have the
+// same dtype, are the masters. On a GPU, offloaded masters are apart in any dtype.
+bool masters_are_apart(const Setup& setup);
+// Return where the state of the optimizer, and the slices of parameters of stage 3, are kept.
+// elements: size of the store.
+StatePlace optimizer_place(const Setup& setup, int64_t elements);
+StatePlace params_place(const Setup& setup);
+
+// The elements that this rank keeps of the trainable, or of the frozen, parameters. The values are
+// in arrays that Weights owns.
 struct Store {
-  Owned owned;  // the elements, and their offsets in the spans
-  Span master;  // master weights, owned.size elements
-  Span copy;    // the same elements in param_dtype; data is NULL if the masters have that dtype
+  Owned owned;    // the elements, and their offsets in the values
+  Values master;  // master weights, owned.size elements
+  Values copy;    // the same elements in param_dtype; empty unless masters are apart
+
+  // As StateArrays::cut and finish, for both.
+  int64_t cut(int64_t begin, int64_t end) const {
+    return std::min(master.cut(begin, end), copy.cut(begin, end));
+  }
+  void finish() const {
+    master.finish();
+    copy.finish();
+  }
 };
 
 // Updates elements [begin, begin + count) of the store of trainable parameters: its masters and, if
@@ -70,6 +92,8 @@ class Weights {
   explicit Weights(const Setup& setup) : setup_(setup) {}
   // Distributes the frozen parameters. Collective.
   virtual void publish_frozen() = 0;
+  // Computes the copies of a range of a store from its masters.
+  void round_masters(const Store& store, int64_t begin, int64_t count) const;
 
   const Setup& setup_;
   Store trainable_, frozen_;

@@ -25,7 +25,7 @@ TEST(ConfigImport, WritesNothingIfAKeyCannotBeHonoured) {
   const Playground p;
   p.folder().write("hsdp.yaml", kHsdp);
   p.folder().write("ds.json",
-                   R"({"zero_optimization": {"stage": 2, "cpu_offload": true, "stge": 1},
+                   R"({"zero_optimization": {"stage": 2, "zero_quantized_weights": true, "stge": 1},
                        "amp": {"enabled": true}})");
   const std::pair<const char*, std::vector<const char*>> cases[] = {
       {"hsdp.yaml",
@@ -33,7 +33,7 @@ TEST(ConfigImport, WritesNothingIfAKeyCannotBeHonoured) {
         "--partial\n  hsdp.yaml:5: fsdp_config.fsdp_offload_params = true; allowed: false"}},
       {"ds.json",
        {"ds.json has 3 keys that cannot be honoured",
-        "\n  ds.json:1: zero_optimization.cpu_offload = true; allowed: false",
+        "\n  ds.json:1: zero_optimization.zero_quantized_weights = true; allowed: false",
         "\n  ds.json:1: zero_optimization.stge = 1",
         "\n  ds.json:2: amp.enabled = true; allowed: false"}}};
   for (const auto& [file, messages] : cases) {

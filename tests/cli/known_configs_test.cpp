@@ -75,13 +75,12 @@ std::string compiled(const std::string& zero, const std::vector<std::string>& mo
 }
 
 std::vector<KnownFile> gpt2_files() {
-  const std::vector<std::string> offload{"zero_optimization.cpu_offload"};
   const std::string on_cpu = kSevenMillion + R"(, "cpu_offload": true)";
   const std::string no_gather = R"("disable_allgather": true)";
   return {
       {"gpt2_bs4_zero1.json", gpt2(one_step(4), R"("stage": 1)")},
       {"gpt2_bs4_zero2.json", gpt2(one_step(4), R"("stage": 2)" + kSevenMillion)},
-      {"gpt2_bs4_zero2_offload.json", gpt2(one_step(4), R"("stage": 2)" + on_cpu), offload},
+      {"gpt2_bs4_zero2_offload.json", gpt2(one_step(4), R"("stage": 2)" + on_cpu)},
       {"gpt2_bs8_no_zero.json", gpt2(one_step(8), R"("stage": 0)")},
       {"gpt2_bs8_zero0_gas3.json",
        gpt2(kThreeSteps, R"("stage": 0)" + kSevenMillion, {kCheckpointing})},
@@ -89,8 +88,7 @@ std::vector<KnownFile> gpt2_files() {
       {"gpt2_bs8_zero2.json", gpt2(one_step(8), R"("stage": 2)" + kSevenMillion, {kCheckpointing})},
       {"gpt2_bs8_zero2_gas3.json", gpt2(kThreeSteps, R"("stage": 2)" + kSevenMillion)},
       {"gpt2_bs8_zero2_offload.json",
-       gpt2(one_step(8), R"("stage": 2)" + on_cpu, {kCheckpointing}),
-       offload},
+       gpt2(one_step(8), R"("stage": 2)" + on_cpu, {kCheckpointing})},
       {"gpt2_scheduler.json",
        gpt2(one_step(4),
             R"("stage": 2)",
@@ -153,8 +151,7 @@ std::vector<KnownFile> other_deepspeed_files() {
            "zero_optimization": {"stage": 0, "offload_param": {"device": "cpu"},
                                  "stage3_param_persistence_threshold": 0},
            "fp16": {"enabled": true, "loss_scale_window": 100}, "gradient_clipping": 1.0,
-           "prescale_gradients": false, "wall_clock_breakdown": false})",
-           {"zero_optimization.offload_param.device"}},
+           "prescale_gradients": false, "wall_clock_breakdown": false})"},
           {"compile_z2.json", compiled(R"("stage": 2)")},
           {"compile_z3.json", compiled(R"("stage": 3, "reduce_scatter": true)")},
           {"compile_z3_deepcompile.json",
@@ -205,8 +202,6 @@ std::string scheduler(const std::string& type, const std::string& more) {
 std::vector<KnownFile> template_files() {
   const std::string decay = scheduler("WarmupDecayLR", R"(, "total_num_steps": "auto")");
   const std::string warmup = scheduler("WarmupLR", "");
-  const std::string optimizer = "zero_optimization.offload_optimizer.device";
-  const std::string params = "zero_optimization.offload_param.device";
   const auto make = [&](const std::string& keys) {
     return object({kTemplateFp16, kAutoOptimizer, decay, kAutoBatch, zero(keys)});
   };
@@ -214,29 +209,24 @@ std::vector<KnownFile> template_files() {
     return object({kAutoDtypes, kAutoOptimizer, warmup, kAutoBatch, zero(keys)});
   };
   const std::string stage2 = R"("stage": 2, )" + kFlat;
-  return {
-      {"zero_stage1.json", make(R"("stage": 1, )" + kFlat)},
-      {"zero_stage2.json", make(stage2)},
-      {"zero_stage2_offload.json", make(stage2 + kOptimizerOnCpu), {optimizer}},
-      {"zero_stage3.json", make(kSliced)},
-      {"zero_stage3_offload.json",
-       make(kSliced + kOptimizerOnCpu + kParamsOnCpu),
-       {optimizer, params}},
-      {"test_zero2.json", make_test(stage2 + kOptimizerOnCpu), {optimizer}},
-      {"test_zero2_model_only.json",
-       object({kAutoDtypes, kAutoBatch, zero(stage2 + kOptimizerOnCpu)}),
-       {optimizer}},
-      {"test_zero3.json", make_test(kSliced + kOptimizerOnCpu + kParamsOnCpu), {optimizer, params}},
-      {"test_zero3_model_only.json",
-       object({kAutoDtypes,
-               R"("train_micro_batch_size_per_gpu": 1)",
-               zero(R"("stage": 3, "overlap_comm": true, "sub_group_size": 1e9,
+  return {{"zero_stage1.json", make(R"("stage": 1, )" + kFlat)},
+          {"zero_stage2.json", make(stage2)},
+          {"zero_stage2_offload.json", make(stage2 + kOptimizerOnCpu)},
+          {"zero_stage3.json", make(kSliced)},
+          {"zero_stage3_offload.json", make(kSliced + kOptimizerOnCpu + kParamsOnCpu)},
+          {"test_zero2.json", make_test(stage2 + kOptimizerOnCpu)},
+          {"test_zero2_model_only.json",
+           object({kAutoDtypes, kAutoBatch, zero(stage2 + kOptimizerOnCpu)})},
+          {"test_zero3.json", make_test(kSliced + kOptimizerOnCpu + kParamsOnCpu)},
+          {"test_zero3_model_only.json",
+           object({kAutoDtypes,
+                   R"("train_micro_batch_size_per_gpu": 1)",
+                   zero(R"("stage": 3, "overlap_comm": true, "sub_group_size": 1e9,
                        "reduce_bucket_size": 1e9, "stage3_prefetch_bucket_size": 1e9,
                        "stage3_param_persistence_threshold": 1e9)" +
-                    kParamsOnCpu)}),
-       {params}},
-      {"alst.json",
-       R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3},
+                        kParamsOnCpu)})},
+          {"alst.json",
+           R"({"bf16": {"enabled": true}, "zero_optimization": {"stage": 3},
            "gradient_accumulation_steps": 1, "train_batch_size": "auto",
            "train_micro_batch_size_per_gpu": "auto",
            "seq_parallel_communication_data_type": "bf16"})"}};

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "plugins/deepspeed_stub/config/auto_values.hpp"
+#include "plugins/deepspeed_stub/config/inline_options.hpp"
 #include "plugins/deepspeed_stub/config/optimizer_type.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
@@ -285,8 +286,7 @@ void DsConfig::read_inline(const Options& options) {
     const std::string name = inline_name(key);
     if (name.empty() || !options.given(name)) continue;
     const std::string path(key.path);
-    const Json value =
-        key.form == Form::kBool ? Json(options.boolean(name)) : Json(options.integer(name));
+    const Json value = inline_value(options, key);
     if (const Json* other = find(path); other != nullptr && *other != value) {
       messages_.push_back({"deepspeed_stub." + name,
                            as_text(value),
@@ -344,45 +344,6 @@ std::string DsConfig::shown(std::string_view path) const {
   const Json* value = find(path);
   if (is_auto(path) && inline_.count(path) == 0) return "\"auto\"";
   return value == nullptr ? "unset" : as_text(*value);
-}
-
-// ---- Options ----
-
-const std::vector<const YokeOptionInfo*>& option_infos() {
-  // A YokeOptionInfo points into the strings next to it, and a growing vector moves its strings. So
-  // the infos are made in a second pass, once the vector has its final size.
-  struct Declared {
-    std::string name, doc;
-    YokeOptionInfo info{};
-  };
-  static const std::vector<Declared> declared = [] {
-    std::vector<Declared> list;
-    const auto declare = [&](int32_t type, std::string name, std::string doc) {
-      list.push_back({std::move(name), std::move(doc)});
-      list.back().info.type = type;
-    };
-    declare(YOKE_OPTION_FILE,
-            "config_file",
-            "path of a ds_config.json; its keys can also be given inline");
-    for (const Key& key : keys()) {
-      if (inline_name(key).empty()) continue;
-      const int32_t type = key.form == Form::kBool ? YOKE_OPTION_BOOL : YOKE_OPTION_INT;
-      const std::string preset =
-          key.value == "null" ? "" : concat("; default of DeepSpeed: ", key.value);
-      declare(type, inline_name(key), std::string(key.why) + preset);
-    }
-    for (Declared& d : list) {
-      const char* names = d.info.type == YOKE_OPTION_FILE ? "*.json" : "";
-      d.info = option_info(d.info.type, d.name, "", names, d.doc);  // no limits: plan checks values
-    }
-    return list;
-  }();
-  static const std::vector<const YokeOptionInfo*> pointers = [] {
-    std::vector<const YokeOptionInfo*> list;
-    for (const Declared& d : declared) list.push_back(&d.info);
-    return list;
-  }();
-  return pointers;
 }
 
 }  // namespace yoke::deepspeed_stub

@@ -75,8 +75,4 @@ class DsConfig {
   PlanMessages messages_;
 };
 
-// Returns the options of [deepspeed_stub] in a run file: config_file, and every key that can be
-// given inline. They live as long as the process.
-const std::vector<const YokeOptionInfo*>& option_infos();
-
 }  // namespace yoke::deepspeed_stub

@@ -131,6 +131,7 @@ void report_equivalents(const DsConfig& config,
                     "parallel_backend = \"deepspeed_stub\"");
   for (const Key& key : keys()) {
     if (key.handling != Handling::kHonoured || !run_file.has(key.path)) continue;
+    if (*config.find(key.path) == "none") continue;  // the same as unset
     run_file.report(key.path,
                     "deepspeed_stub." + inline_name(key),
                     key.form == Form::kInt ? std::to_string(*config.integer(key.path))

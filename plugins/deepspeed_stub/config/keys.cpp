@@ -107,7 +107,7 @@ constexpr Key kKeys[] = {
     {"zero_optimization.elastic_checkpoint", kNoEffect, kBool, "", "every checkpoint loads at any stage and world size"},
     {"zero_optimization.round_robin_gradients", kNoEffect, kBool, "", "it distributes the copies of gradients to the CPU, and no such copies are made"},
     {"zero_optimization.ignore_unused_parameters", kNoEffect, kBool, "", "the model reports a gradient for every trainable parameter"},
-    {"zero_optimization.sub_group_size", kNoEffect, kInt, "", "the update of a slice is one pass"},
+    {"zero_optimization.sub_group_size", kHonoured, kInt, "1e9", "state in files is updated in parts of at most this many elements, and never more than 262144"},
     {"zero_optimization.stage3_gather_16bit_weights_on_model_save", kNoEffect, kBool, "", "checkpoints always hold whole tensors"},
     {"zero_optimization.stage3_gather_fp16_weights_on_model_save", kNoEffect, kBool, "", "checkpoints always hold whole tensors"},
     {"zero_optimization.stage3_use_all_reduce_for_fetch_params", kNoEffect, kBool, "", "parameters are always gathered by all-gather"},
@@ -119,14 +119,27 @@ constexpr Key kKeys[] = {
     {"zero_optimization.enable_sanity_checks", kNoEffect, kBool, "", "comm.check compares the ranks' collectives"},
     {"zero_optimization.legacy_stage1", kNoEffect, kBool, "", "there is one implementation of stage 1"},
     {"zero_optimization.offload_optimizer", kSection, kAny, "", ""},
-    {"zero_optimization.offload_optimizer.device", kRefused, kString, "\"none\"", "offload is not supported, neither to the CPU nor to NVMe; use stage 3 over more ranks"},
-    {"zero_optimization.offload_optimizer.*", kNoEffect, kAny, "", "applies only with an offload device"},
+    {"zero_optimization.offload_optimizer.device", kHonoured, kString, "\"none\"", "where stages 1 to 3 keep moments and master weights, which the CPU then updates: none (the device), cpu (host memory) or nvme (files)"},
+    {"zero_optimization.offload_optimizer.nvme_path", kHonoured, kString, "null", "folder of the files; must exist, be writable and not be in memory"},
+    {"zero_optimization.offload_optimizer.buffer_count", kHonoured, kInt, "4", "arrays of state, each of at most sub_group_size elements, that are in memory at the same time; at least one for each moment and for separate master weights"},
+    {"zero_optimization.offload_optimizer.pin_memory", kHonoured, kBool, "true", "on a GPU, state in host memory is page-locked"},
+    {"zero_optimization.offload_optimizer.pipeline_read", kHonoured, kBool, "false", "nvme: state is read ahead of its update, as far as buffer_count allows"},
+    {"zero_optimization.offload_optimizer.pipeline_write", kHonoured, kBool, "false", "nvme: updated state is written while the update continues, as far as buffer_count allows"},
+    {"zero_optimization.offload_optimizer.fast_init", kNoEffect, kBool, "", "moments always start as reserved space of a file, which reads as zeros"},
+    {"zero_optimization.offload_optimizer.ratio", kHonoured, kNumber, "1.0", "stage 3: part of the optimizer state that is offloaded, 0 to 1"},
+    {"zero_optimization.offload_optimizer.super_offload", kRefused, kBool, "false", "SuperOffload is not supported"},
+    {"zero_optimization.offload_optimizer.cpuadam_cores_perc", kNoEffect, kNumber, "", "applies only with super_offload"},
     {"zero_optimization.offload_param", kSection, kAny, "", ""},
-    {"zero_optimization.offload_param.device", kRefused, kString, "\"none\"", "offload is not supported, neither to the CPU nor to NVMe; use stage 3 over more ranks"},
-    {"zero_optimization.offload_param.*", kNoEffect, kAny, "", "applies only with an offload device"},
-    {"zero_optimization.cpu_offload", kRefused, kBool, "false", "offload is not supported; use stage 3 over more ranks"},
-    {"zero_optimization.cpu_offload_params", kRefused, kBool, "false", "offload is not supported; use stage 3 over more ranks"},
-    {"zero_optimization.cpu_offload_use_pin_memory", kNoEffect, kBool, "", "offload is not supported"},
+    {"zero_optimization.offload_param.device", kHonoured, kString, "\"none\"", "where stage 3 keeps the slices of parameters: none (the device), cpu (host memory) or nvme (a file)"},
+    {"zero_optimization.offload_param.nvme_path", kHonoured, kString, "null", "folder of the file; must exist, be writable and not be in memory"},
+    {"zero_optimization.offload_param.buffer_count", kHonoured, kInt, "5", "nvme: gathers whose slices are read ahead, at most"},
+    {"zero_optimization.offload_param.buffer_size", kHonoured, kInt, "1e8", "nvme: slices are read in parts of at most this many elements"},
+    {"zero_optimization.offload_param.max_in_cpu", kHonoured, kInt, "1e9", "nvme: this many elements of a rank's slices stay in memory, so with the default only a large model has any in files"},
+    {"zero_optimization.offload_param.pin_memory", kHonoured, kBool, "true", "on a GPU, slices in host memory are page-locked"},
+    {"zero_optimization.cpu_offload", kHonoured, kBool, "false", "true means offload_optimizer.device = \"cpu\", of which it is an older form"},
+    {"zero_optimization.cpu_offload_params", kHonoured, kBool, "false", "true means offload_param.device = \"cpu\", of which it is an older form"},
+    {"zero_optimization.cpu_offload_param", kHonoured, kBool, "false", "true means offload_param.device = \"cpu\", of which it is an older form"},
+    {"zero_optimization.cpu_offload_use_pin_memory", kNoEffect, kBool, "", "state in host memory is page-locked unless pin_memory is false"},
     {"zero_optimization.zero_hpz_partition_size", kRefused, kInt, "1", "ZeRO++ is not supported: there is no second partition inside a machine"},
     {"zero_optimization.zero_quantized_weights", kRefused, kBool, "false", "ZeRO++ is not supported: weights are sent unquantised"},
     {"zero_optimization.zero_quantized_nontrainable_weights", kRefused, kBool, "false", "ZeRO++ is not supported: weights are sent unquantised"},
@@ -135,7 +148,7 @@ constexpr Key kKeys[] = {
     {"zero_optimization.mics_shard_size", kRefused, kInt, "-1", "MiCS is not supported: slices are spread over all data ranks"},
     {"zero_optimization.mics_hierarchical_params_gather", kRefused, kBool, "false", "MiCS is not supported"},
     {"zero_allow_untested_optimizer", kNoEffect, kBool, "", "every optimizer is tested at every stage"},
-    {"zero_force_ds_cpu_optimizer", kNoEffect, kBool, "", "offload is not supported"},
+    {"zero_force_ds_cpu_optimizer", kNoEffect, kBool, "", "the update on the CPU is always this backend's own kernel"},
 
     // ---- Other features of DeepSpeed ----
     {"activation_checkpointing", kSection, kAny, "", ""},
@@ -189,7 +202,14 @@ constexpr Key kKeys[] = {
     {"wandb", kNoEffect, kAny, "", "metrics are written to metrics.jsonl"},
     {"csv_monitor", kNoEffect, kAny, "", "metrics are written to metrics.jsonl"},
     {"comet", kNoEffect, kAny, "", "metrics are written to metrics.jsonl"},
-    {"aio", kNoEffect, kAny, "", "NVMe offload is not supported"},
+    {"aio", kSection, kAny, "", ""},
+    {"aio.block_size", kHonoured, kInt, "1048576", "bytes of one read or write of a file"},
+    {"aio.queue_depth", kHonoured, kInt, "8", "reads and writes in flight, at most"},
+    {"aio.intra_op_parallelism", kHonoured, kInt, "1", "threads that read and write where io_uring is not permitted"},
+    {"aio.thread_count", kNoEffect, kInt, "", "older name of intra_op_parallelism, which DeepSpeed no longer reads"},
+    {"aio.single_submit", kHonoured, kBool, "false", "true hands requests to the kernel one by one, false in batches"},
+    {"aio.overlap_events", kNoEffect, kBool, "", "requests always overlap"},
+    {"aio.use_gds", kRefused, kBool, "false", "GPUDirect Storage is not supported"},
     {"pipeline", kNoEffect, kAny, "", "pipeline parallelism is not supported"},
     {"use_data_before_expert_parallelism", kNoEffect, kBool, "", "there are no experts"},
     {"graph_harvesting", kNoEffect, kBool, "", "there are no CUDA graphs"},
@@ -232,7 +252,12 @@ std::vector<std::string> siblings(std::string_view path) {
 
 std::string inline_name(const Key& key) {
   if (key.path == "zero_optimization.stage") return "zero_stage";
-  if (key.handling == Handling::kHonoured) return std::string(last_word(key.path));
+  if (key.handling == Handling::kHonoured) {
+    // Sections of offload have keys of the same names.
+    const std::string_view section = last_word(parent(key.path));
+    const bool prefixed = section.starts_with("offload_") || section == "aio";
+    return (prefixed ? std::string(section) + "_" : "") + std::string(last_word(key.path));
+  }
   const bool is_batch_size = key.handling == Handling::kRun && key.form == Form::kInt;
   return is_batch_size ? std::string(key.path) : "";
 }

@@ -38,7 +38,8 @@ const Key* find_key(std::string_view path);
 // Returns the names of all keys of the same object as `path`, for "did you mean".
 std::vector<std::string> siblings(std::string_view path);
 // Returns the name of a key in [deepspeed_stub] of a run file: "zero_stage" for the stage, else the
-// last word of its path. Returns "" if a run file cannot set it there.
+// last word of its path, after its section for keys of offload_optimizer, offload_param and aio:
+// "aio_block_size". Returns "" if a run file cannot set it there.
 std::string inline_name(const Key& key);
 
 }  // namespace yoke::deepspeed_stub

@@ -121,6 +121,7 @@ Settings read_settings(const DsConfig& config, PlanMessages& messages) {
   };
   for (const Integer& key : kIntegers) note_unused(key.path, key.stages);
   for (const Boolean& key : kBooleans) note_unused(key.path, key.stages);
+  settings.offload = read_offload(config, settings.stage, messages);
   return settings;
 }
 

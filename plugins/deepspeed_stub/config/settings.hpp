@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plugins/deepspeed_stub/config/ds_config.hpp"
+#include "plugins/deepspeed_stub/config/offload.hpp"
 
 namespace yoke::deepspeed_stub {
 
@@ -21,6 +21,7 @@ struct Settings {
   int64_t model_persistence_threshold = INT64_MAX;
   int64_t max_live_parameters = 1'000'000'000;
   int64_t max_reuse_distance = 1'000'000'000;
+  OffloadSettings offload;
 };
 
 // Returns the settings of a config. Values out of range are added to `messages` as refusals and

@@ -35,10 +35,40 @@ void copy(Queue*, const void* from, void* to, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
+void* allocate_host(Queue* queue, int64_t bytes, bool) {
+  return allocate(queue, bytes);
+}
+
+void release_host(Queue* queue, void* memory, bool) noexcept {
+  release(queue, memory);
+}
+
+// All work is done when its call returns, so a mark has nothing to remember.
+void* mark(Queue*) {
+  return nullptr;
+}
+
+void await(Queue*, void*) {}
+void drop(Queue*, void*) noexcept {}
+
 }  // namespace
 
 const Platform& cpu_platform() {
-  static constexpr Platform platform = {kernels, open, close, allocate, release, zero, copy, copy};
+  static constexpr Platform platform = {kernels,
+                                        open,
+                                        close,
+                                        allocate,
+                                        release,
+                                        zero,
+                                        copy,
+                                        copy,
+                                        allocate_host,
+                                        release_host,
+                                        copy,
+                                        copy,
+                                        mark,
+                                        await,
+                                        drop};
   return platform;
 }
 

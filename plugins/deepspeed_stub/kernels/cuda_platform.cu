@@ -6,8 +6,10 @@
 // CUDA.
 #include <cuda_runtime.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "plugins/deepspeed_stub/kernels/device_kernels.hpp"
@@ -241,11 +243,80 @@ void download(Queue* queue, const void* memory, void* host, int64_t bytes) {
   }
 }
 
+void* allocate_host(Queue* queue, int64_t bytes, bool pinned) {
+  const size_t size = (static_cast<size_t>(bytes) + 63) / 64 * 64 + 64;  // never 0
+  if (!pinned) {
+    void* const pageable = std::aligned_alloc(64, size);
+    if (pageable == nullptr) throw std::bad_alloc();
+    return pageable;
+  }
+  make_current(of(queue).device);
+  void* memory = nullptr;
+  if (cudaHostAlloc(&memory, size, cudaHostAllocDefault) == cudaSuccess) return memory;
+  cudaGetLastError();
+  throw Error(YOKE_RESOURCE_EXHAUSTED,
+              "the host cannot page-lock " + std::to_string(size) +
+                  " bytes for offload; raise ulimit -l, or set pin_memory = false");
+}
+
+void release_host(Queue* queue, void* memory, bool pinned) noexcept {
+  if (!pinned) return std::free(memory);
+  make_current(of(queue).device);
+  // As in ~CudaQueue: cudaFreeHost would wait for a device that has failed.
+  if (cudaStreamSynchronize(of(queue).stream) == cudaSuccess) cudaFreeHost(memory);
+}
+
+// From pageable memory the driver copies through memory of its own, in the order of the stream.
+void issue_upload(Queue* queue, const void* host, void* memory, int64_t bytes) {
+  make_current(of(queue).device);
+  check(cudaMemcpyAsync(memory,
+                        host,
+                        static_cast<size_t>(bytes),
+                        cudaMemcpyHostToDevice,
+                        of(queue).stream),
+        "copy");
+}
+
+void issue_download(Queue* queue, const void* memory, void* host, int64_t bytes) {
+  make_current(of(queue).device);
+  check(cudaMemcpyAsync(host,
+                        memory,
+                        static_cast<size_t>(bytes),
+                        cudaMemcpyDeviceToHost,
+                        of(queue).stream),
+        "copy");
+}
+
+void* mark(Queue* queue) {
+  make_current(of(queue).device);
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+        "create an event");
+  const cudaError_t recorded = cudaEventRecord(event, of(queue).stream);
+  if (recorded != cudaSuccess) cudaEventDestroy(event);
+  check(recorded, "record an event");
+  return event;
+}
+
+void drop(Queue* queue, void* mark) noexcept {
+  make_current(of(queue).device);
+  cudaEventDestroy(static_cast<cudaEvent_t>(mark));
+}
+
+void await(Queue* queue, void* mark) {
+  make_current(of(queue).device);
+  const cudaError_t code = cudaEventSynchronize(static_cast<cudaEvent_t>(mark));
+  drop(queue, mark);
+  check(code, "finish the work of the stream");
+}
+
 }  // namespace
 
 const Platform* cuda_platform() {
-  static constexpr Platform platform = {
-      kernels_cuda, open, close, allocate, release, zero, upload, download};
+  static constexpr Platform platform = {kernels_cuda, open,          close,        allocate,
+                                        release,      zero,          upload,       download,
+                                        allocate_host, release_host, issue_upload, issue_download,
+                                        mark,         await,         drop};
   return &platform;
 }
 

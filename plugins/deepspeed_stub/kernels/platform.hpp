@@ -20,6 +20,19 @@ struct Platform {
   // Copy from and to host memory. Both wait until the copy is done.
   void (*upload)(Queue*, const void* host, void* memory, int64_t bytes);
   void (*download)(Queue*, const void* memory, void* host, int64_t bytes);
+
+  // Host memory, aligned to 64 bytes. pinned: page-locked, so that copies from and to it can run
+  // while the host computes.
+  void* (*allocate_host)(Queue*, int64_t bytes, bool pinned);
+  void (*release_host)(Queue*, void* memory, bool pinned) noexcept;
+  // Issue a copy from and to host memory, which must stay untouched until the copy is done.
+  void (*issue_upload)(Queue*, const void* host, void* memory, int64_t bytes);
+  void (*issue_download)(Queue*, const void* memory, void* host, int64_t bytes);
+  // Returns a mark behind all work that was issued so far. await waits until that work is done, and
+  // frees the mark; drop only frees it.
+  void* (*mark)(Queue*);
+  void (*await)(Queue*, void* mark);
+  void (*drop)(Queue*, void* mark) noexcept;
 };
 
 const Platform& cpu_platform();

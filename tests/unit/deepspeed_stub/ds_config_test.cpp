@@ -56,7 +56,7 @@ TEST(DsConfig, AKeyIsNamedWithItsLine) {
 TEST(DsConfig, AKeyWithoutALineIsExplained) {
   PlanRequest run(2, R"({"train_batch_size": "auto", "bf16": {}, "amp": null,
       "fp16": {"enabled": false, "loss_scale": 0, "hysteresis": 2}, "zero_optimization":
-      {"cpu_offload": false, "stage3_gather_16bit_weights_on_model_save": "auto"},
+      {"zero_quantized_weights": false, "stage3_gather_16bit_weights_on_model_save": "auto"},
       "scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 3e-3}},
       "optimizer": {"type": "AdamW", "params": {"betas": [0.9, 0.95], "weight_decay": 0.1,
                                                 "lr": 1, "adam_w_mode": true}}})");
@@ -70,7 +70,7 @@ TEST(DsConfig, AKeyWithoutALineIsExplained) {
           HasSubstr("fp16.enabled = false# needs no line of its own ("),
           HasSubstr("fp16.loss_scale = 0# no effect: it applies only in fp16"),
           HasSubstr("fp16.hysteresis = 2# no effect: it applies only in fp16 with a dynamic"),
-          HasSubstr("cpu_offload = false# the only value that is supported: offload"),
+          HasSubstr("quantized_weights = false# the only value that is supported: ZeRO++"),
           HasSubstr("model_save = \"auto\"# no effect here: checkpoints always"),
           HasSubstr("params.lr = 1# no effect: scheduler.params.warmup_max_lr sets the rate"),
           HasSubstr("adam_w_mode = true# needs no line of its own (")));
@@ -102,7 +102,7 @@ TEST(DsConfig, ReportsEveryProblemAtOnce) {
       ask(R"({"train_batch_size": 9, "fp16": {"enabled": true}, "bf16": {"enabled": true},
               "scheduler": {"type": "WarmUpLR"}, "optimizer": {"type": "OneBitAdam"},
               "gradient_clipping": 0.5, "zero_optimization": {"stage": 4, "reduce_bucket_size": 0,
-              "allgather_bucket_size": 3, "offload_optimizer": {"device": "nvme"},
+              "allgather_bucket_size": 3, "offload_optimizer": {"super_offload": true},
               "zero_quantized_weights": true, "mics_shard_size": 2, "overlap_comm": "yes"}})"),
       UnorderedElementsAre(
           AllOf(HasSubstr("train_batch_size = 9; allowed: 8"), HasSubstr("train.global_batch = 8")),
@@ -115,7 +115,7 @@ TEST(DsConfig, ReportsEveryProblemAtOnce) {
           HasSubstr("zero_optimization.stage = 4; allowed: 0, 1, 2, 3"),
           HasSubstr("reduce_bucket_size = 0; allowed: 1 or more"),
           HasSubstr("allgather_bucket_size = 3; allowed: a multiple of 2"),
-          HasSubstr("offload_optimizer.device = \"nvme\"; allowed: \"none\""),
+          HasSubstr("offload_optimizer.super_offload = true; allowed: false"),
           HasSubstr("zero_quantized_weights = true; allowed: false"),
           HasSubstr("mics_shard_size = 2; allowed: -1"),
           HasSubstr("overlap_comm = \"yes\"; allowed: true | false")));

@@ -103,6 +103,28 @@ struct EmulatedPlatform {
     ++of(queue).waits_;
     std::memcpy(host, memory, static_cast<size_t>(bytes));
   }
+  static void* allocate_host(Queue* queue, int64_t bytes, bool) {
+    return of(queue).allocate_host(bytes);
+  }
+  static void release_host(Queue* queue, void* memory, bool) noexcept {
+    of(queue).release_host(memory);
+  }
+  static void issue_upload(Queue* queue, const void* host, void* memory, int64_t bytes) {
+    issue(queue, [=] { std::memcpy(memory, host, static_cast<size_t>(bytes)); });
+  }
+  static void issue_download(Queue* queue, const void* memory, void* host, int64_t bytes) {
+    issue(queue, [=] { std::memcpy(host, memory, static_cast<size_t>(bytes)); });
+  }
+  static void* mark(Queue* queue) {
+    const EmulatedCuda& device = of(queue);
+    return new int64_t(device.done_ + static_cast<int64_t>(device.work_.size()));
+  }
+  static void await(Queue* queue, void* mark) {
+    ++of(queue).waits_;
+    const EmulatedCuda::Access access(of(queue), *static_cast<int64_t*>(mark));
+    drop(queue, mark);
+  }
+  static void drop(Queue*, void* mark) noexcept { delete static_cast<int64_t*>(mark); }
   static const Kernels& kernels() {
     static constexpr Kernels table = DeviceKernels<EmulatedPlatform>::table("emulated");
     return table;
@@ -111,8 +133,21 @@ struct EmulatedPlatform {
 
 const Platform& emulated_platform() {
   using P = EmulatedPlatform;
-  static constexpr Platform platform = {
-      P::kernels, P::open, P::close, P::allocate, P::release, P::zero, P::upload, P::download};
+  static constexpr Platform platform = {P::kernels,
+                                        P::open,
+                                        P::close,
+                                        P::allocate,
+                                        P::release,
+                                        P::zero,
+                                        P::upload,
+                                        P::download,
+                                        P::allocate_host,
+                                        P::release_host,
+                                        P::issue_upload,
+                                        P::issue_download,
+                                        P::mark,
+                                        P::await,
+                                        P::drop};
   return platform;
 }
 
@@ -128,6 +163,11 @@ EmulatedCuda::~EmulatedCuda() {
   EXPECT_EQ(live_, 0) << "memory of the device that was not released";
   {
     const Access access(*this);
+    EXPECT_TRUE(host_memory_.empty()) << "host memory that was not released";
+    for (const auto& [place, bytes] : released_host_memory_) {
+      EXPECT_TRUE(std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == kUndefined; }))
+          << "something was written to released host memory";
+    }
     for (const auto& [size, places] : released_) {
       for (void* const place : places) {
         const char* const first = static_cast<const char*>(place);
@@ -164,6 +204,21 @@ void EmulatedCuda::release(void* memory) {
   released_[size].push_back(memory);
 }
 
+void* EmulatedCuda::allocate_host(int64_t bytes) {
+  constexpr size_t kLine = 64;
+  std::vector<char> memory(static_cast<size_t>(bytes) + kLine, kUndefined);
+  const size_t skipped = kLine - reinterpret_cast<uintptr_t>(memory.data()) % kLine;
+  void* const aligned = memory.data() + skipped;
+  host_memory_[aligned] = std::move(memory);
+  return aligned;
+}
+
+void EmulatedCuda::release_host(void* memory) {
+  auto released = host_memory_.extract(memory);
+  std::fill(released.mapped().begin(), released.mapped().end(), kUndefined);
+  released_host_memory_.insert(std::move(released));
+}
+
 bool EmulatedCuda::owns(const void* memory) const {
   const char* const p = static_cast<const char*>(memory);
   return p >= arena_ && p < arena_ + kArena;
@@ -173,9 +228,14 @@ void EmulatedCuda::finish() {
   if (!work_.empty()) Access{*this};
 }
 
-EmulatedCuda::Access::Access(EmulatedCuda& device) : device_(device) {
+EmulatedCuda::Access::Access(EmulatedCuda& device, int64_t until) : device_(device) {
   if (device_.accesses_++ == 0) mprotect(device_.arena_, kArena, PROT_READ | PROT_WRITE);
-  for (const auto& work : std::exchange(device_.work_, {})) work();
+  while (!device_.work_.empty() && device_.done_ < until) {
+    const std::function<void()> work = std::move(device_.work_.front());
+    device_.work_.pop_front();
+    ++device_.done_;
+    work();
+  }
 }
 
 EmulatedCuda::Access::~Access() {

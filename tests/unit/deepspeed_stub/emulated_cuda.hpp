@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <vector>
@@ -32,11 +33,11 @@ class EmulatedCuda {
   // Returns the same model with callbacks that run on the stream.
   YokeModel on_device(const YokeModel& model);
 
-  // The constructor runs all work that was issued. While an Access exists, the host may access the
-  // memory.
+  // The constructor runs all work that was issued, or the first `until` pieces of it, counted since
+  // the device exists. While an Access exists, the host may access the memory.
   class Access {
    public:
-    explicit Access(EmulatedCuda& device);
+    explicit Access(EmulatedCuda& device, int64_t until = INT64_MAX);
     ~Access();
     Access(const Access&) = delete;
     Access& operator=(const Access&) = delete;
@@ -53,6 +54,8 @@ class EmulatedCuda {
 
   void* allocate(int64_t bytes);
   void release(void* memory);
+  void* allocate_host(int64_t bytes);
+  void release_host(void* memory);
   void issue(std::function<void()> work) { work_.push_back(std::move(work)); }
   void finish();
   bool owns(const void* memory) const;
@@ -63,7 +66,10 @@ class EmulatedCuda {
   std::map<int64_t, std::vector<void*>> released_;  // size -> addresses of free memory
   int64_t live_ = 0, waits_ = 0;
   int accesses_ = 0;
-  std::vector<std::function<void()>> work_;
+  // Host memory stays allocated until the end, so that late work on released memory is noticed.
+  std::map<void*, std::vector<char>> host_memory_, released_host_memory_;
+  std::deque<std::function<void()>> work_;
+  int64_t done_ = 0;   // pieces of work that were run
   YokeModel model_{};  // the argument of on_device
   YokeHost host_{};    // the host before plug_into changed it
   YokeCollectives behind_{}, collectives_{};

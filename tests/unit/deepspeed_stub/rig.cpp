@@ -68,23 +68,25 @@ class Assembly {
 };
 
 // Visits the state as a host does. Memory of an EmulatedCuda is accessed only while an Access
-// exists.
+// exists. State that is offloaded may be in host memory.
 void walk(Session& session,
           int32_t op,
           std::optional<EmulatedCuda>& cuda,
+          bool offloads,
           const std::function<void(const YokePiece&)>& visit) {
   session.checkpoint(op, [&](const YokePiece& piece) {
     std::optional<EmulatedCuda::Access> access;
     if (cuda) access.emplace(*cuda);
     const bool scalar = view(piece.kind) == "step";
-    EXPECT_EQ(piece.view->device.type, cuda && !scalar ? YOKE_DEVICE_CUDA : YOKE_DEVICE_CPU);
+    const bool on_device = piece.view->device.type == YOKE_DEVICE_CUDA;
+    EXPECT_TRUE(on_device == (cuda && !scalar) || (offloads && !on_device));
     visit(piece);
   });
 }
 
-void load(Session& session, std::optional<EmulatedCuda>& cuda, const State& start) {
-  walk(session, YOKE_CHECKPOINT_LOAD, cuda, [&](const YokePiece& p) {
-    const Tensor& saved = start.at(key_of(p));
+void load(Session& session, std::optional<EmulatedCuda>& cuda, const Job& job) {
+  walk(session, YOKE_CHECKPOINT_LOAD, cuda, job.offloads(), [&](const YokePiece& p) {
+    const Tensor& saved = job.start->at(key_of(p));
     ASSERT_EQ(saved.dtype, p.dtype) << key_of(p);
     const int64_t item = item_size(p.dtype);
     std::memcpy(data<char>(*p.view), &saved.bytes[p.begin * item], p.count * item);
@@ -120,7 +122,7 @@ void train_rank(const Job& job, MockHost& host, Outcome& outcome, Assembly& asse
   }
   {
     Session session(*job.backend, plan, host, wrapped);
-    if (job.start != nullptr) load(session, cuda, *job.start);
+    if (job.start != nullptr) load(session, cuda, job);
     for (int t = job.first_step; t <= job.last_step; ++t) {
       const MockBatch batch({8, micro, host.host.rank, job.ranks}, t);
       const int64_t waits = cuda ? cuda->waits() : 0;
@@ -131,7 +133,9 @@ void train_rank(const Job& job, MockHost& host, Outcome& outcome, Assembly& asse
       outcome.trace.norm.push_back(r.grad_norm);
       outcome.waits.push_back(cuda ? cuda->waits() - waits : 0);
     }
-    walk(session, YOKE_CHECKPOINT_SAVE, cuda, [&](const YokePiece& p) { assembly.add(p); });
+    walk(session, YOKE_CHECKPOINT_SAVE, cuda, job.offloads(), [&](const YokePiece& p) {
+      assembly.add(p);
+    });
     if (first) outcome.wrapped = session.wrapped;
   }
   EXPECT_EQ(model.log().live_saved, 0);

@@ -45,6 +45,9 @@ struct Job {
     job.cuda = true;
     return job;
   }
+  bool offloads() const {
+    return options.count("offload_optimizer_device") + options.count("offload_param_device") > 0;
+  }
   Job on(int n) const {
     Job job = *this;
     job.ranks = n;
