@@ -48,13 +48,43 @@ class Translation {
   }
 
   void refuse_beside_file() {
-    for (const char* name : {kStage, kClip, kSteps}) {
+    std::vector<std::string> names{kStage, kClip, kSteps};
+    for (const char* kind : kOffload) {
+      for (const char* key : {"_device", "_nvme_path"})
+        names.push_back(concat(kSection, kind, key));
+    }
+    for (const std::string& name : names) {
       if (config_.is_given(name))
-        refuse(name, "unset", "Accelerate reads it from deepspeed_config_file; write it there");
+        refuse(name.c_str(),
+               "unset",
+               "Accelerate reads it from deepspeed_config_file; write it there");
+    }
+  }
+
+  // Keys that say "none", in either case, need no line.
+  void translate_offload() {
+    for (const char* kind : kOffload) {
+      const std::string device = concat(kSection, kind, "_device");
+      const std::string path = concat(kSection, kind, "_nvme_path");
+      const std::string given = config_.string(device).value_or("NONE");
+      const bool has_path = config_.string(path).value_or("NONE") != "NONE";
+      if (given == "CPU" || given == "NVME") {
+        line(device.c_str(),
+             concat(kBackend, ".", kind, "_device = \"", given == "CPU" ? "cpu" : "nvme", "\""));
+      } else if (given != "NONE") {
+        refuse(device.c_str(), "none, cpu, nvme", "DeepSpeed has no other device");
+      }
+      if (has_path) {
+        line(path.c_str(),
+             concat(kBackend, ".", kind, "_nvme_path = \"", config_.shown(path), "\""));
+      } else if (given == "NVME") {
+        refuse(device.c_str(), "cpu", concat("nvme needs ", path, ", a folder on a local disk"));
+      }
     }
   }
 
   void translate_inline() {
+    translate_offload();
     const int64_t given = config_.integer(kStage).value_or(kDefaultStage);
     if (given < 0 || given > 3) return refuse(kStage, "0, 1, 2, 3", "DeepSpeed has no other stage");
     line(config_.is_given(kStage) ? kStage : kType, concat(kBackend, ".zero_stage = ", given));
@@ -117,6 +147,8 @@ class Translation {
   }
 
   static constexpr int64_t kDefaultStage = 2;
+  static constexpr const char* kSection = "deepspeed_config.";
+  static constexpr const char* kOffload[] = {"offload_optimizer", "offload_param"};
   static constexpr const char* kLossScale[] = {"loss_scale.static = 0.0",
                                                "loss_scale.rule = \"deepspeed\"",
                                                "loss_scale.initial_power = 16",

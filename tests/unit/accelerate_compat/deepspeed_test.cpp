@@ -24,11 +24,14 @@ TEST(Deepspeed, KeysBecomeLinesOfARunFile) {
   PlanRequest run(2,
                   "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 2\n"
                   "deepspeed_config: {zero_stage: 3, gradient_clipping: 0.5, "
-                  "gradient_accumulation_steps: 2, offload_param_device: none}\n");
+                  "gradient_accumulation_steps: 2, offload_param_device: none, "
+                  "offload_optimizer_device: nvme, offload_optimizer_nvme_path: /a/Disk}\n");
   EXPECT_THAT(run.ask(), ElementsAre(kUseImport));
   EXPECT_THAT(run.lines,
               UnorderedElementsAre(EndsWith("parallel_backend = \"deepspeed_stub\""),
                                    EndsWith("deepspeed_stub.zero_stage = 3"),
+                                   EndsWith("offload_optimizer_device = \"nvme\""),
+                                   EndsWith("offload_optimizer_nvme_path = \"/a/Disk\""),
                                    EndsWith("train.clip = 0.5"),
                                    EndsWith("train.micro_batch = 2"),
                                    EndsWith("dp_shards = 2"),
@@ -96,13 +99,16 @@ TEST(Deepspeed, WhatCannotBeHonouredIsRefusedByName) {
   EXPECT_THAT(
       ask("distributed_type: DEEPSPEED\nmixed_precision: fp8\nfsdp_config: {fsdp_version: 2}\n"
           "parallelism_config: {parallelism_config_tp_size: 2}\n"
-          "deepspeed_config: {zero_stage: 4, offload_optimizer_device: cpu, zero_stge: 1}\n"),
+          "deepspeed_config: {zero_stage: 4, offload_optimizer_device: disk, "
+          "offload_param_device: nvme, zero_stge: 1}\n"),
       UnorderedElementsAre(
           HasSubstr(":2: mixed_precision = fp8; allowed: no, bf16, fp16"),
           HasSubstr(":3: fsdp_config.fsdp_version = 2; allowed: unset"),
           AllOf(HasSubstr("parallelism_config_tp_size = 2; allowed: 1"), HasSubstr("ZeRO")),
           HasSubstr("deepspeed_config.zero_stage = 4; allowed: 0, 1, 2, 3"),
-          HasSubstr("deepspeed_config.offload_optimizer_device = cpu; allowed: none"),
+          HasSubstr("offload_optimizer_device = disk; allowed: none, cpu, nvme"),
+          AllOf(HasSubstr("offload_param_device = nvme; allowed: cpu"),
+                HasSubstr("nvme needs deepspeed_config.offload_param_nvme_path")),
           AllOf(HasSubstr("deepspeed_config.zero_stge = 1"), HasSubstr("mean 'zero_stage'?")),
           kUseImport));
   for (const char* clip : {"-1", "nan", "much"})
