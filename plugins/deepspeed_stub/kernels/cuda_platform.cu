@@ -269,21 +269,15 @@ void release_host(Queue* queue, void* memory, bool pinned) noexcept {
 // From pageable memory the driver copies through memory of its own, in the order of the stream.
 void issue_upload(Queue* queue, const void* host, void* memory, int64_t bytes) {
   make_current(of(queue).device);
-  check(cudaMemcpyAsync(memory,
-                        host,
-                        static_cast<size_t>(bytes),
-                        cudaMemcpyHostToDevice,
-                        of(queue).stream),
+  check(cudaMemcpyAsync(
+            memory, host, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, of(queue).stream),
         "copy");
 }
 
 void issue_download(Queue* queue, const void* memory, void* host, int64_t bytes) {
   make_current(of(queue).device);
-  check(cudaMemcpyAsync(host,
-                        memory,
-                        static_cast<size_t>(bytes),
-                        cudaMemcpyDeviceToHost,
-                        of(queue).stream),
+  check(cudaMemcpyAsync(
+            host, memory, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, of(queue).stream),
         "copy");
 }
 
@@ -313,10 +307,21 @@ void await(Queue* queue, void* mark) {
 }  // namespace
 
 const Platform* cuda_platform() {
-  static constexpr Platform platform = {kernels_cuda, open,          close,        allocate,
-                                        release,      zero,          upload,       download,
-                                        allocate_host, release_host, issue_upload, issue_download,
-                                        mark,         await,         drop};
+  static constexpr Platform platform = {kernels_cuda,
+                                        open,
+                                        close,
+                                        allocate,
+                                        release,
+                                        zero,
+                                        upload,
+                                        download,
+                                        allocate_host,
+                                        release_host,
+                                        issue_upload,
+                                        issue_download,
+                                        mark,
+                                        await,
+                                        drop};
   return &platform;
 }
 

@@ -238,7 +238,7 @@ TEST_P(OffloadedParams, APartOfTheStateStaysOnTheDevice) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, OffloadedParams, ::testing::Values(1, 2, 4));
 
-// ---- Bytes; the model has 133 trainable elements of 8 bytes, padded to 134, and 5 frozen ones ----
+// ---- Bytes; the model has 133 trainable elements of 8 bytes, padded to 134, and 5 frozen ----
 
 TEST(OffloadedBytes, OnlyBuffersStayInMemory) {
   const TempFolder folder;
