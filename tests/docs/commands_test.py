@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs the commands that the README and the guides print. Usage: commands_test.py YOKE [PAGE ...]
 
-A block of code is a list of commands if its first line begins with one of PROGRAMS. The blocks of a page run one after the
-other in a copy of the repository, as they are printed; the environment makes models and runs small. A block behind a
-comment `<!-- not run: REASON -->` does not run. A line that begins with one of DONE is left out, because the build under
-test is what these commands lead to.
+A block of code is a list of commands if its first line begins with one of PROGRAMS, and a file if it has a title. The
+blocks of a page are run or written one after the other in a copy of the repository, as they are printed; except on the
+pages AS_PRINTED, the environment makes models and runs small. A block behind a comment `<!-- not run: REASON -->` does
+not run. A line that begins with one of DONE is left out, because the build under test is what these commands lead to.
 """
 import dataclasses
 import json
@@ -26,10 +26,13 @@ PAGES = sys.argv[2:] or ["README.md", *(f"docs/{path.name}" for path in sorted((
 PROGRAMS = re.compile(r"(yoke|scripts/|build/|cmake|cpack|ctest|accelerate|torchrun|mpirun|srun|sbatch|kubectl|python3?|export|git|pip|"
                       r"mkdir|cd|curl|bench/|[A-Z_]+=|head|umask|tar|printf|openssl)(?=[\s/=_a-z]|$)")
 DONE = ("scripts/setup", "scripts/demo", "scripts/test", "cmake --preset", "cmake --build --preset", "export PATH=")
+TITLE = re.compile(r'title="([^"]+)"')
 NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*$")
 # Small models and short runs. Commands that name a step find it in the run folder that prepare() makes.
 SMALL = {"YOKE_MODEL_LAYERS": "2", "YOKE_DATA_SEQ_LEN": "32", "YOKE_TRAIN_GLOBAL_BATCH": "8", "YOKE_TRAIN_STEPS": "4",
          "YOKE_CHECKPOINT_EVERY": "2", "YOKE_METRICS_EVERY": "1", "YOKE_DEVICE": "cpu"}
+# These pages print their own, small runs, and what they print about them is what a reader should see.
+AS_PRINTED = ("docs/first_run.md", "docs/choose_a_backend.md")
 # These files describe a whole run, with which smaller dimensions would not agree.
 WHOLE_RUN = re.compile(r"import configs/(megatron|nanotron)/")
 LIMIT = 1800  # seconds of a block, against hangs
@@ -41,10 +44,11 @@ class Block:
     line: int
     text: str
     reason: str  # why it is not run; "" = it is run
+    file: str = ""  # name of the file that the block is; "" = it is commands
 
 
 def blocks_of(page, text):
-    """Returns the blocks of commands of a page."""
+    """Returns the blocks of a page that are commands or files."""
     found, begin, reason, own = [], None, "", []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("```"):
@@ -52,7 +56,9 @@ def blocks_of(page, text):
                 begin, own, language = number, [], line[3:].strip()
                 continue
             first = next((part for part in own if part.strip() and not part.startswith("#")), "")
-            if language in ("", "sh", "bash") and PROGRAMS.match(first):
+            if title := TITLE.search(language):
+                found.append(Block(page, begin, "\n".join(own) + "\n", reason, title[1]))
+            elif language in ("", "sh", "bash") and PROGRAMS.match(first):
                 found.append(Block(page, begin, "\n".join(own), reason))
             begin, reason = None, ""
         elif begin is not None:
@@ -80,6 +86,10 @@ def prepare(folder):
     subprocess.run([ROOT / "scripts/generate_text", folder / "data/novels.txt"], check=True, capture_output=True)
     shutil.copy(folder / "configs/parity.toml", folder / "run.toml")
     shutil.copy(folder / "data/novels.txt", folder / "my.txt")
+    # Other tutorials use the run file of the first one.
+    for block in blocks_of("docs/first_run.md", (ROOT / "docs/first_run.md").read_text(encoding="utf-8")):
+        if block.file:
+            (folder / block.file).write_text(block.text, encoding="utf-8")
     (folder / "raw.bin").write_bytes(bytes(1 << 16))
     (folder / "tokens.bin").write_bytes(b"YOKETOK1" + struct.pack("<IIQ", 2, 256, 1 << 15) + bytes(1 << 16))
     run(folder, "yoke train configs/novels.toml --nproc 2", {"YOKE_TRAIN_STEPS": "300", "YOKE_CHECKPOINT_EVERY": "100"})
@@ -131,11 +141,10 @@ def prepare_text(folder):
         {"YOKE_TRAIN_STEPS": "300", "YOKE_CHECKPOINT_EVERY": "300"})
 
 
-def run(folder, text, more=None):
+def run(folder, text, more=None, small=SMALL):
     path = f"{YOKE.parent}:{os.environ['PATH']}"
-    small = dict(SMALL)
     if WHOLE_RUN.search(text):
-        small = {name: value for name, value in SMALL.items() if not name.startswith(("YOKE_MODEL", "YOKE_DATA", "YOKE_TRAIN_G"))}
+        small = {name: value for name, value in small.items() if not name.startswith(("YOKE_MODEL", "YOKE_DATA", "YOKE_TRAIN_G"))}
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=folder, capture_output=True, text=True, timeout=LIMIT,
                           check=False, env={**os.environ, **small, **(more or {}), "PATH": path, "HOME": str(folder),
                                "YOKE_BACKEND_PATH": str(folder / "mine/build")})
@@ -168,9 +177,12 @@ class Commands(unittest.TestCase):
                 if block.reason:
                     left_out += 1
                     continue
+                if block.file:
+                    (folder / block.file).write_text(block.text, encoding="utf-8")
+                    continue
                 with self.subTest(f"{block.page}:{block.line}"):
                     begin = time.monotonic()
-                    run(folder, runnable(block.text))
+                    run(folder, runnable(block.text), small={} if page in AS_PRINTED else SMALL)
                     ran += 1
                     print(f"{block.page}:{block.line} {time.monotonic() - begin:.1f} s", flush=True)
         print(f"{ran} blocks ran, {left_out} are marked as not run")
@@ -179,9 +191,10 @@ class Commands(unittest.TestCase):
 class Blocks(unittest.TestCase):
     def test_are_found_with_their_reasons(self):
         text = ("```\nyoke a\n```\n<!-- not run: needs a GPU -->\n```sh\nexport A=1\n```\n\n```toml\nyoke = 1\n```\n```\nstep 1\n```\n"
-                "<!-- not run: old -->\nwords\n```\nyoke b\n```\n")
-        self.assertEqual([(b.line, b.text, b.reason) for b in blocks_of("p", text)],
-                         [(1, "yoke a", ""), (5, "export A=1", "needs a GPU"), (17, "yoke b", "")])
+                "<!-- not run: old -->\nwords\n```\nyoke b\n```\n```toml title=\"a.toml\"\nx = 1\n```\n")
+        self.assertEqual([(b.line, b.text, b.reason, b.file) for b in blocks_of("p", text)],
+                         [(1, "yoke a", "", ""), (5, "export A=1", "needs a GPU", ""), (17, "yoke b", "", ""),
+                          (20, "x = 1\n", "", "a.toml")])
 
     def test_leave_out_what_leads_to_the_build(self):
         self.assertEqual(runnable("scripts/setup && x\nyoke a"), "yoke a")

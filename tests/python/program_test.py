@@ -103,19 +103,27 @@ class Starting(support.WheelTest):
         self.assertIn('YOKE_TORCH_LIB = "/no/such" is not a folder', done.stderr)
 
 
-class FirstRun(support.WheelTest):
-    def test_the_first_run_of_the_guide_works_as_it_is_printed(self):
-        guide = (support.SOURCE / "docs/install.md").read_text()
-        section = re.search("### A first run with the wheel\n.*?(?=\n#)", guide, re.DOTALL)[0]
-        run_file, commands = re.findall(r"^```(?:toml)?\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-        (self.folder / "first.toml").write_text(run_file)
+class Tutorials(support.WheelTest):
+    def test_need_only_the_wheel(self):
+        """Runs the commands of two pages one after the other, as they are printed, in a folder that is empty."""
+        printed = ""
+        for page in ("first_run.md", "choose_a_backend.md"):
+            text = (support.SOURCE / "docs" / page).read_text()
+            for language, title, block in re.findall(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', text, re.MULTILINE | re.DOTALL):
+                if title:
+                    (self.folder / title).write_text(block)
+                elif not language:
+                    printed += self.run_commands(block)
+        self.assertIn("held-out loss: ", printed)
+        self.assertRegex(printed, "Take (ddp|fsdp|zero1|zero3|naive): |No clear winner: ")
+        self.assertIn("<svg", (self.folder / "report.html").read_text())
+
+    def run_commands(self, commands):
         variables = {**self.variables(), "PATH": f"{support.VENV}/bin:/usr/bin:/bin"}
         done = subprocess.run(["bash", "-euxc", commands], cwd=self.folder, env=variables, capture_output=True, text=True,
                               timeout=3 * support.HANG, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertIn("held-out loss: ", done.stdout)
-        self.assertRegex(done.stderr, "Take (ptd|deepspeed_stub): |No clear winner: ptd and deepspeed_stub ")
-        self.assertIn("<svg", (self.folder / "report.html").read_text())
+        return done.stdout + done.stderr
 
 
 def start(site, *words, more=()):
