@@ -1,7 +1,7 @@
 // Trains a small model in every arrangement of the engine, and compares it with a plain loop.
-#include "tests/support/flat_training.hpp"
-
 #include <cstdlib>
+
+#include "tests/support/flat_training.hpp"
 
 namespace yoke::megatron_compat::testing {
 namespace {
