@@ -337,6 +337,8 @@ std::string DsConfig::in_file(std::string_view path) const {
 std::string DsConfig::label(std::string_view path) const {
   if (const auto found = inline_.find(path); found != inline_.end())
     return "deepspeed_stub." + found->second;
+  const Key* const key = file_.empty() ? find_key(path) : nullptr;
+  if (key != nullptr && !inline_name(*key).empty()) return "deepspeed_stub." + inline_name(*key);
   return in_file(path);
 }
 

@@ -15,6 +15,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 
 std::string zero(int stage, const std::string& keys, const std::string& more = "") {
@@ -108,6 +109,15 @@ TEST(Offload, KeysWithoutEffectAreNoted) {
               ::testing::AllOf(::testing::SizeIs(8), ::testing::Each(HasSubstr("no effect"))));
   EXPECT_THAT(ask(zero(2, R"("offload_optimizer": {"device": "cpu", "ratio": 0.3})")),
               Contains(AllOf(HasSubstr("ratio = 0.3"), HasSubstr("no effect at ZeRO stage 2"))));
+}
+
+TEST(Offload, AFolderThatIsMissingInTheRunFileHasItsName) {
+  PlanRequest run;
+  run.plan.options["zero_stage"] = "1";
+  run.plan.options["offload_optimizer_device"] = "nvme";
+  EXPECT_THAT(run.ask(),
+              Contains(StartsWith("deepspeed_stub.offload_optimizer_nvme_path = unset; allowed: a "
+                                  "folder on a local disk")));
 }
 
 TEST(Offload, WrongValuesAreRefused) {
