@@ -24,13 +24,29 @@ constexpr char kGpt2[] = R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 3, "
 constexpr char kOddGpt2[] = R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 3, "n_head": 8,
   "vocab_size": 1001, "n_positions": 64, "embd_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0})";
 
+// Returns the bytes that a peak may take beyond its forecast. On a CPU without AVX-512, a product in
+// bf16 converts its matrices to fp32, and the largest product of `tiny` is that of its head.
+int64_t not_forecast(const CountedLayout& layout) {
+  if (layout.dtype != YOKE_BF16) return 0;
+  constexpr int64_t kHidden = 64, kVocabulary = 1024, kSequence = 64;
+  const int64_t tokens = layout.sequences * kSequence;
+  return 4 * (tokens * kHidden + kHidden * kVocabulary + tokens * kVocabulary);
+}
+
+void expect_peak(const CountedPeak& peak, int64_t not_forecast) {
+  const auto forecast = static_cast<double>(peak.forecast);
+  const auto counted = static_cast<double>(peak.counted);
+  EXPECT_GE(counted, forecast * (1 - kTolerance));
+  EXPECT_LE(counted - static_cast<double>(not_forecast), forecast * (1 + kTolerance));
+}
+
 void expect_forecasts(const std::vector<CountedLayout>& layouts) {
   const CountedAllocations counting;
   for (const CountedLayout& layout : layouts) {
     const std::vector<CountedPeak> peaks = peaks_of(layout);
     for (size_t rank = 0; rank < peaks.size(); ++rank) {
       SCOPED_TRACE(concat(layout.name, ", rank ", rank));
-      EXPECT_NEAR(peaks[rank].ratio(), 1, kTolerance);
+      expect_peak(peaks[rank], not_forecast(layout));
       // Forwards that are computed again keep less the first time.
       if (layout.options.count("activation_checkpoint") > 0) continue;
       EXPECT_NEAR(peaks[rank].kept.ratio(), 1, kTolerance) << "kept";
