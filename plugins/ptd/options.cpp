@@ -161,6 +161,11 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
                   "with pp_degree > 1: file with the order of each rank, in PyTorch's CSV format, "
                   "instead of "
                   "ptd.pp_schedule"),
+      option_info(YOKE_OPTION_FILE,
+                  "torchtitan_config",
+                  "",
+                  "*.toml",
+                  "job file of torchtitan that describes the run"),
       option_info(
           YOKE_OPTION_BOOL,
           "exact_sums",

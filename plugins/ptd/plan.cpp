@@ -15,6 +15,9 @@
 #include "plugins/ptd/fp8_gather.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/pipeline_plan.hpp"
+#include "plugins/ptd/torchtitan/run_lines.hpp"
+#include "sdk/compat/flat_plan.hpp"
+#include "sdk/compat/named_keys.hpp"
 #include "yoke/optimizer.h"
 #include "yoke/optimizer_name.hpp"
 #include "yoke/plan.hpp"
@@ -269,15 +272,38 @@ void make_forecast(const YokePlanArgs& args,
   }
 }
 
+// Reports what a job file of torchtitan means, and refuses what the run contradicts.
+void compare_with_job_file(const YokePlanArgs& args,
+                           const torchtitan::JobFile& file,
+                           YokePlan& plan,
+                           PlanReport& report) {
+  compat::NamedKeys named(args);
+  PlanReport recorded(named.args());
+  PlanMessages messages = file.messages();
+  const std::vector<compat::RunLine> lines = torchtitan::run_lines(file, plan, messages);
+  compat::check_lines(file, lines, *args.model, plan, messages);
+  for (const compat::RunLine& line : lines) compat::report_line(file, line, recorded);
+  recorded.add(messages);
+  report.add(recorded.count());
+  for (const torchtitan::Key& key : torchtitan::keys()) {
+    if (file.is_given(key.name))
+      named.explain(file.label(key.name), file.shown(key.name), std::string(key.why));
+  }
+}
+
 }  // namespace
 
 void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
-  const PtdOptions options(Options(args.options, args.num_options), plan.degree[YOKE_PP]);
+  const Options given(args.options, args.num_options);
+  const torchtitan::JobFile job_file(given);
   // The degrees are filled in first, because everything below reads them.
+  torchtitan::fill_degrees(job_file, plan);
   fill_degrees(plan, report);
+  const PtdOptions options = torchtitan::options_of(given, plan);
   check_tensor_parallel(*args.model, plan, report);
   check_sequence(*args.model, plan, options, report);
   check_precision(plan, report);
+  compare_with_job_file(args, job_file, plan, report);
   check_optimizer(*plan.optimizer, report);
   check_model(*args.model, report);
   check_exact_sums(*args.model, plan, options, report);

@@ -5,6 +5,7 @@
 #include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/plan.hpp"
+#include "plugins/ptd/torchtitan/run_lines.hpp"
 #include "plugins/ptd/wrapped_model.hpp"
 #include "yoke/text.hpp"
 #include "yoke/torch.hpp"
@@ -34,7 +35,7 @@ class PtdContext final : public Context {
  public:
   explicit PtdContext(const YokeInitArgs& args)
       : plan_(*args.plan),
-        options_(Options(args.options, args.num_options), plan_.degree[YOKE_PP]),
+        options_(torchtitan::options_of(Options(args.options, args.num_options), plan_)),
         host_(checked(*args.host, plan_)),
         comms_(Comms::make(
             plan_, options_.shard_over_cp, stages_return(options_), host_, device_type(host_))) {}
