@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "core/backend/services.hpp"
+#include "core/kernels/product_meter.hpp"
 #include "core/run/batch_loader.hpp"
 #include "core/run/learning_rate.hpp"
 #include "core/run/metrics_reporter.hpp"
@@ -128,6 +129,20 @@ void Training::restore() {
   if (verification_.records_state(position_.step)) checkpoints_.save(*model_, position_);
 }
 
+// Returns what a meter has measured from its construction until now.
+std::optional<ProductUse> product_use(const std::optional<ops::ProductMeter>& meter) {
+  if (!meter) return std::nullopt;
+  const double seconds = meter->seconds();
+  ProductUse use{.percent = 100 * meter->product_seconds() / seconds,
+                 .rounding_percent = 100 * meter->rounding_seconds() / seconds};
+  if (const auto numbers = meter->rounded()) {
+    use.rounded = numbers->all;
+    use.largest = numbers->largest;
+    use.zeroed = numbers->zeroed;
+  }
+  return use;
+}
+
 // Returns the signal that stopped the loop early; 0 = none.
 int Training::loop() {
   BatchLoader loader(samples_, job_.data.train, assignment_, world_.device());
@@ -144,13 +159,17 @@ int Training::loop() {
     batch->require_targets();
     const double lr = learning_rate(run_.train, run_.lr_schedule, step);
     verification_.before(step, *batch);
+    std::optional<ops::ProductMeter> meter;
+    if (reporter_->measures_products(step)) meter.emplace();
     const YokeStepResult result = run_step(*batch, step, lr, 0);  // the backend's step()
+    const std::optional<ProductUse> products = product_use(meter);
+    meter.reset();
     const bool skipped = skipped_.after(step, result);
     position_.advance(assignment_.global_batch(), skipped);
     reporter_->count_step(batch->tokens());
     if (!skipped) {
       trace.after(step);
-      reporter_->step({step, lr, skipped_.total(), results_, events_});
+      reporter_->step({step, lr, skipped_.total(), results_, events_, products});
     }
     verification_.after(step, result, *batch);
     reporter_->require_same_results(results_);

@@ -58,6 +58,16 @@ Json to_json(const Costs& costs) {
           {"axes", costs.axes}};
 }
 
+Json to_json(const std::optional<Products>& products) {
+  if (!products) return nullptr;
+  return {{"seconds", number(products->seconds)},
+          {"rounding_seconds", number(products->rounding_seconds)},
+          {"all_seconds", number(products->all_seconds)},
+          {"rounded", products->rounded},
+          {"largest", products->largest},
+          {"zeroed", products->zeroed}};
+}
+
 Json traffic_of(const StepFacts& step) {
   Json list = Json::array();
   for (const Operation& o : step.traffic) {
@@ -107,6 +117,7 @@ Json to_json(const CaseResult& c, bool reference = false) {
                {"step_ms", c.step_ms},
                {"memory", number(peak_memory(c))},
                {"costs", to_json(run.costs)},
+               {"products", to_json(run.products)},
                {"traffic", run.steps.empty() ? Json::array() : traffic_of(run.steps.back())},
                {"run_folder", run.dir},
                {"steps", steps_of(run)}});

@@ -114,10 +114,23 @@ StepFacts step_of(const Json& json) {
   return s;
 }
 
+// Adds the products of a step.
+void add_products(const Json& step, const Json& products, RunFacts& run) {
+  if (!run.products) run.products.emplace();
+  const double seconds = number(step, "step_seconds");
+  run.products->all_seconds += seconds;
+  run.products->seconds += number(products, "percent") / 100 * seconds;
+  run.products->rounding_seconds += number(products, "rounding_percent") / 100 * seconds;
+  run.products->rounded += products.value("rounded", int64_t{0});
+  run.products->largest += products.value("largest", int64_t{0});
+  run.products->zeroed += products.value("zeroed", int64_t{0});
+}
+
 void take_metrics(const std::string& path, RunFacts& run) {
   each_line(path, [&](const Json& json) {
     const int64_t step = json.at("step");
     if (json.contains("eval_loss")) run.held_out_loss = number(json, "eval_loss");
+    if (json.contains("products")) add_products(json, json.at("products"), run);
     for (StepFacts& s : run.steps) {
       if (s.step != step || !json.contains("step_seconds")) continue;
       s.seconds = number(json, "step_seconds");

@@ -51,6 +51,13 @@ struct Costs {
   std::map<std::string, int64_t> axes;  // traffic of a step for each set of axes; 0 or -1 = unknown
 };
 
+// Products are the matrix products of all steps together, in a run with products in fp8.
+struct Products {
+  double seconds = 0, rounding_seconds = 0;      // time in products and in rounding to fp8
+  double all_seconds = 0;                        // time of the steps
+  int64_t rounded = 0, largest = 0, zeroed = 0;  // numbers; rounded = 0: none, or unknown
+};
+
 // RunFacts are the records of a whole run.
 struct RunFacts {
   std::string dir;  // path of the run folder; "" = external
@@ -69,6 +76,7 @@ struct RunFacts {
   std::vector<StepFacts> steps;  // steps 1, 2, ...
   // Mean loss of the evaluation after the last step; unset = there was none.
   std::optional<double> held_out_loss;
+  std::optional<Products> products;  // set if the run has measured them
 
   bool external() const { return dir.empty(); }
   // Returns true if the backend declares that it updates by a rule of its own, so that its numbers

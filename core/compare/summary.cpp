@@ -136,6 +136,23 @@ std::string by_design_text(const Comparison& comparison,
   return text;
 }
 
+// Describes the matrix products of a run: "products take 41 % of the time, ...".
+std::string products_text(const Products& p) {
+  const auto share = [](double part, double all) {
+    return string_printf("%.2g %%", 100 * part / all);
+  };
+  std::string text = "products take " + share(p.seconds, p.all_seconds) +
+                     " and rounding to fp8 takes " + share(p.rounding_seconds, p.all_seconds) +
+                     " of the time";
+  const auto all = static_cast<double>(p.rounded);
+  if (p.rounded > 0)
+    text += "; of " + with_commas(all) + " rounded numbers " +
+            share(static_cast<double>(p.largest), all) +
+            " became the largest of their format and " + share(static_cast<double>(p.zeroed), all) +
+            " zero";
+  return text;
+}
+
 }  // namespace
 
 double peak_memory(const CaseResult& c) {
@@ -224,6 +241,8 @@ std::vector<std::string> remarks(const Comparison& comparison) {
   std::vector<std::string> lines;
   const CaseResult* reference = comparison.reference_case();
   for (const CaseResult& c : comparison.cases) {
+    if (c.failure.empty() && c.runs[0].products)
+      lines.push_back(c.spec.name + ": " + products_text(*c.runs[0].products));
     if (!c.failure.empty() || &c == reference) continue;
     if (c.by_design) {
       lines.push_back(by_design_text(comparison, c, *reference));

@@ -10,6 +10,7 @@
 
 #include <limits>
 
+#include "core/kernels/product_meter.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::ops::fp8 {
@@ -72,7 +73,9 @@ at::Tensor rounded(const at::Tensor& matrix, const Rounding& rounding) {
   const at::ScalarType wide = product_type(matrix.scalar_type());
   if (matrix.numel() == 0) return matrix.to(wide);  // it has no largest element
   const at::Tensor scale = scale_for(matrix, rounding);
-  return cast(matrix, scale, rounding.type).to(wide).div_(scale.to(wide));
+  const at::Tensor numbers = cast(matrix, scale, rounding.type);
+  count_rounded(matrix, numbers);
+  return numbers.to(wide).div_(scale.to(wide));
 }
 
 }  // namespace yoke::ops::fp8

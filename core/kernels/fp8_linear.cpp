@@ -1,14 +1,14 @@
-// Linear layers with fp8 products, as one autograd node. If x has one scale in all products, the
-// node keeps the rounded numbers, 1 byte for each element. Otherwise it keeps x as it is, and the
-// weights in any case, and rounds them again in the backward, where most recipes scale them along
-// another dim and a device needs them transposed. What several products use is rounded once: x for
-// all weights, and dy for both gradients if the recipe rounds it alike.
+// Linear layers with fp8 products, as one autograd node. If the product for the gradient of the
+// weights rounds x, it is rounded for it in the forward, and the node keeps the rounded numbers, 1
+// byte for each element. Otherwise it keeps x as it is. What several products use is rounded once:
+// x for all weights, and dy for both gradients if the recipe rounds it alike.
 //
 // Weights are rounded at every use. Rounding them once per step was rejected for now: it would keep
 // a second copy of parameters that a sharded backend frees after each use.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "core/kernels/fp8.hpp"
@@ -21,15 +21,26 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns whether all products with x round it with the same scale.
-bool packs(const Recipe& recipe) {
-  return recipe.x.scaling == Scaling::kTensor && recipe.x == recipe.x_for_dw;
+// Rounds x for the forward. keep: gradients of weights will need x. Then `kept` becomes the two
+// tensors of pack(), or x itself and an undefined one.
+Factor round_x(const at::Tensor& x, const Recipe& recipe, bool keep, variable_list& kept) {
+  const bool empty = x.numel() == 0;  // such a matrix has no largest element
+  // Of a distributed tensor, which has no storage, only one with a single scale is kept in fp8.
+  const bool packs =
+      recipe.x_for_dw == recipe.x || (recipe.x_for_dw.scaling != Scaling::kNone && x.has_storage());
+  if (keep && !empty && packs) {
+    const Input input = round_input(x, recipe.x, recipe.x_for_dw);
+    kept = {input.later.numbers, input.later.unscale};
+    return input.as_is;
+  }
+  kept = {keep ? x : at::Tensor(), {}};
+  return factors(x, &recipe.x, nullptr).as_is;
 }
 
 // The transpose of x, which is made when it is first used.
 class TransposedX {
  public:
-  // kept: the two tensors that the forward has kept of x [tokens, k].
+  // kept: what round_x() has kept of x [tokens, k].
   TransposedX(variable_list kept, int64_t k, at::ScalarType type, const Recipe& recipe)
       : kept_(std::move(kept)), k_(k), type_(type), recipe_(recipe) {}
   const Factor& get() {
@@ -58,19 +69,12 @@ struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
   static variable_list forward(AutogradContext* ctx,
                                const at::Tensor& rows,
                                at::TensorList weights,
-                               int64_t product_name) {
+                               int64_t product_name,
+                               bool keep_x) {
     const Recipe& recipe = recipe_of(static_cast<Product>(product_name));
     const at::ScalarType type = rows.scalar_type();
     variable_list saved, out;
-    Factor x;
-    if (packs(recipe) && rows.numel() > 0) {  // an empty matrix has no largest element
-      const Packed packed = pack(rows, recipe.x);
-      x = as_is(packed, type);
-      saved = {packed.numbers, packed.unscale};
-    } else {
-      x = factors(rows, &recipe.x, nullptr).as_is;
-      saved = {rows, {}};
-    }
+    const Factor x = round_x(rows, recipe, keep_x, saved);
     for (const at::Tensor& weight : weights) {
       saved.push_back(weight);
       const Factor w = factors(weight, &recipe.weight, nullptr).as_is;
@@ -87,7 +91,7 @@ struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
     const Recipe& recipe = recipe_of(static_cast<Product>(ctx->saved_data["product"].toInt()));
     const auto x = std::make_shared<TransposedX>(
         variable_list(saved.begin(), saved.begin() + 2), saved[2].size(1), type, recipe);
-    variable_list grads(dy.size() + 2);  // those of x, of the weights and of the recipe
+    variable_list grads(dy.size() + 3);  // those of x, of the weights, and two without any
     at::Tensor sum;
     for (size_t i = 0; i < dy.size(); ++i) {
       const at::Tensor& weight = saved[i + 2];
@@ -116,8 +120,12 @@ struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
 std::vector<at::Tensor> linears(const at::Tensor& x,
                                 const std::vector<at::Tensor>& weights,
                                 Product product) {
+  const bool keep_x = at::GradMode::is_enabled() &&
+                      std::any_of(weights.begin(), weights.end(), [](const at::Tensor& w) {
+                        return w.requires_grad();
+                      });
   std::vector<at::Tensor> out = Fp8LinearsNode::apply(
-      x.flatten(0, -2), at::TensorList(weights), static_cast<int64_t>(product));
+      x.flatten(0, -2), at::TensorList(weights), static_cast<int64_t>(product), keep_x);
   std::vector<int64_t> sizes = x.sizes().vec();
   for (at::Tensor& product_of_rows : out) {
     sizes.back() = product_of_rows.size(1);

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "core/cuda/device_runtime.hpp"
+#include "core/kernels/product_meter.hpp"
 
 namespace yoke::ops::fp8 {
 namespace {
@@ -58,6 +59,8 @@ Factors on_device(const at::Tensor& given, const Rounding* as_is, const Rounding
       matrix, rounds(as_is) ? &along_rows : nullptr, rounds(transposed) ? &along_columns : nullptr);
   Factors out{{along_rows.numbers, along_rows.unscale},
               {along_columns.numbers, along_columns.unscale}};
+  if (rounds(as_is)) count_rounded(matrix, along_rows.numbers);
+  if (rounds(transposed)) count_rounded(matrix, along_columns.numbers);
   if (as_is != nullptr && !rounds(as_is)) out.as_is.numbers = matrix;
   if (transposed != nullptr && !rounds(transposed)) out.transposed.numbers = matrix.t();
   return out;
@@ -71,31 +74,52 @@ at::Tensor unpacked(const Packed& packed, at::ScalarType type) {
 }  // namespace
 
 Factors factors(const at::Tensor& matrix, const Rounding* as_is, const Rounding* transposed) {
+  const RoundingTimer timer;
   const bool native = is_on_device(matrix) && (rounds(as_is) || rounds(transposed));
   return native ? on_device(matrix, as_is, transposed) : emulated(matrix, as_is, transposed);
 }
 
 Packed pack(const at::Tensor& matrix, const Rounding& rounding) {
+  const RoundingTimer timer;
   if (is_on_device(matrix)) {
-    const Factor factor = on_device(matrix, &rounding, nullptr).as_is;
+    const bool columns = rounding.scaling == Scaling::kColumn;
+    const Factors both =
+        on_device(matrix, columns ? nullptr : &rounding, columns ? &rounding : nullptr);
+    const Factor& factor = columns ? both.transposed : both.as_is;
     return {factor.numbers, factor.unscale};
   }
   const at::Tensor scale = scale_for(matrix, rounding);
-  return {cast(matrix, scale, rounding.type), scale.reciprocal()};
+  const at::Tensor numbers = cast(matrix, scale, rounding.type);
+  count_rounded(matrix, numbers);
+  return {numbers, scale.reciprocal()};
 }
 
 Factor as_is(const Packed& packed, at::ScalarType type) {
+  const RoundingTimer timer;
   if (is_on_device(packed.numbers, type)) return {packed.numbers, packed.unscale};
   return {unpacked(packed, product_type(type)), {}};
 }
 
-// A device packs in the layout of products along the rows. For those along the columns the matrix
-// is rounded again, to the same numbers.
+// A device packs a matrix with one scale in the layout of products along the rows. For those along
+// the columns the matrix is rounded again, to the same numbers.
 Factor transposed(const Packed& packed, int64_t k, at::ScalarType type) {
+  const RoundingTimer timer;
   if (!is_on_device(packed.numbers, type)) return {unpacked(packed, product_type(type)).t(), {}};
+  if (packed.unscale.dim() == 2) return {packed.numbers, packed.unscale};
   const Rounding rounding{Scaling::kTensor, packed.numbers.scalar_type()};
   const at::Tensor matrix = unpacked(packed, type).narrow(1, 0, k);
   return on_device(matrix, nullptr, &rounding).transposed;
+}
+
+Input round_input(const at::Tensor& matrix, const Rounding& as_is, const Rounding& transposed) {
+  if (as_is == transposed) {
+    const Packed packed = pack(matrix, as_is);
+    return {fp8::as_is(packed, matrix.scalar_type()), packed};
+  }
+  if (!is_on_device(matrix))
+    return {factors(matrix, &as_is, nullptr).as_is, pack(matrix, transposed)};
+  const Factors both = factors(matrix, &as_is, &transposed);
+  return {both.as_is, {both.transposed.numbers, both.transposed.unscale}};
 }
 
 at::Tensor product(const Factor& a, const Factor& b, at::ScalarType type, bool fast) {

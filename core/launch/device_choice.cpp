@@ -70,4 +70,14 @@ int32_t device_of_rank(int32_t local_rank, int32_t visible, const char* cuda_vis
              "); start at most as many ranks on this machine, or make more devices visible"));
 }
 
+std::string missing_fp8_units(const std::string& product,
+                              int32_t dtype,
+                              bool has_fp8,
+                              const std::string& gpu) {
+  if (product != "fp8" || dtype != YOKE_BF16 || has_fp8) return "";
+  return "precision.product = \"fp8\": this GPU, " + gpu +
+         ", has no units for fp8, which NVIDIA's GPUs have since compute capability 8.9; set "
+         "precision.product = \"param\" to multiply in bf16";
+}
+
 }  // namespace yoke

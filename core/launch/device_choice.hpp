@@ -33,4 +33,12 @@ bool runs_on_cuda(const DeviceFacts& facts);
 // for this rank.
 int32_t device_of_rank(int32_t local_rank, int32_t visible, const char* cuda_visible_devices);
 
+// Returns why a GPU cannot compute the matrix products of a run; "" = it can. product: value of
+// precision.product. dtype: that of the parameters, by the contract. has_fp8: whether the GPU has
+// units for fp8. Only products of bf16 models use these; others are emulated.
+std::string missing_fp8_units(const std::string& product,
+                              int32_t dtype,
+                              bool has_fp8,
+                              const std::string& gpu);
+
 }  // namespace yoke

@@ -49,6 +49,24 @@ Json to_json(const CommUse& use) {
   return {{"calls", use.calls}, {"bytes", use.bytes}, {"seconds", use.seconds}};
 }
 
+Json to_json(const ProductUse& use) {
+  Json json = {{"percent", use.percent}, {"rounding_percent", use.rounding_percent}};
+  if (use.rounded > 0) {
+    json["rounded"] = use.rounded;
+    json["largest"] = use.largest;
+    json["zeroed"] = use.zeroed;
+  }
+  return json;
+}
+
+void add_products(const ProductUse& use, Line& line) {
+  line.add(kYellow, string_printf("products: %.1f%%", use.percent))
+      .add(kYellow, string_printf("fp8_rounding: %.1f%%", use.rounding_percent));
+  if (use.rounded == 0) return;
+  line.add(kYellow, string_printf("fp8_max: %.2g%%", use.largest_percent()))
+      .add(kYellow, string_printf("fp8_zero: %.2g%%", use.zeroed_percent()));
+}
+
 // Returns the step of a line; nothing if the line is incomplete or was not written by Yoke.
 std::optional<int64_t> step_of(const std::string& line) {
   const Json json = Json::parse(line, nullptr, false);
@@ -90,6 +108,7 @@ std::string log_line(const StepMetrics& m, bool colour) {
   if (m.mfu_percent) line.add(kMagenta, string_printf("mfu: %.1f%%", *m.mfu_percent));
   line.add(kYellow, string_printf("comm: %.1f%%", m.comm_percent));
   if (m.bubble_percent) line.add(kYellow, string_printf("bubble: %.1f%%", *m.bubble_percent));
+  if (m.products) add_products(*m.products, line);
   return line.text();
 }
 
@@ -121,6 +140,7 @@ std::string json_line(const StepMetrics& m) {
   if (m.loss_scale || m.skipped > 0) json["skipped"] = m.skipped;
   if (m.mfu_percent) json["mfu_percent"] = *m.mfu_percent;
   if (m.bubble_percent) json["bubble_percent"] = *m.bubble_percent;
+  if (m.products) json["products"] = to_json(*m.products);
   if (const auto& slow = m.straggler) {
     json["slowest"] = {{"rank", slow->rank},
                        {"host", slow->host},

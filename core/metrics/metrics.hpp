@@ -24,6 +24,24 @@ struct Straggler {
   int64_t since = 0;  // step
 };
 
+// ProductUse describes the matrix products of a step in a run with products in fp8.
+struct ProductUse {
+  // Shares of the time of rank 0 that products take, without rounding, and that rounding to fp8
+  // takes.
+  double percent = 0, rounding_percent = 0;
+  // Numbers that all ranks have rounded to fp8, those that became the largest number of their
+  // format in absolute value, and those that became zero, but were not. 0 = unknown.
+  int64_t rounded = 0, largest = 0, zeroed = 0;
+  // Return the shares of the last two among all that were rounded, in percent.
+  double largest_percent() const { return share(largest); }
+  double zeroed_percent() const { return share(zeroed); }
+
+ private:
+  double share(int64_t part) const {
+    return 100 * static_cast<double>(part) / static_cast<double>(rounded);
+  }
+};
+
 // StepMetrics describes one logged step. Rates are means over the steps since the last report.
 struct StepMetrics {
   int64_t step = 0;
@@ -43,6 +61,7 @@ struct StepMetrics {
   double comm_percent = 0;            // share of the time spent waiting for collectives
   // Share of the time spent waiting for other stages of a pipeline, which comm_percent leaves out.
   std::optional<double> bubble_percent;
+  std::optional<ProductUse> products;     // set in an fp8 run on the CPU
   std::map<std::string, CommUse> comm;    // use of each set of axes, such as "dp_shard"
   std::optional<Straggler> straggler;     // set if one has been found since the last report
   std::map<std::string, double> backend;  // metrics of the backend: "diloco.drift"

@@ -112,6 +112,8 @@ std::vector<Scalar> finite(const std::vector<std::pair<const char*, double>>& al
 }  // namespace
 
 std::vector<Scalar> scalars(const StepMetrics& m) {
+  const ProductUse products = m.products.value_or(ProductUse{});
+  const bool rounds = products.rounded > 0;
   const auto memory = static_cast<double>(m.memory_bytes);
   return finite({
       {"loss_metrics/global_avg_loss", m.loss},
@@ -125,6 +127,10 @@ std::vector<Scalar> scalars(const StepMetrics& m) {
       {"time_metrics/end_to_end(s)", m.step_seconds},
       {"time_metrics/comm(%)", m.comm_percent},
       {"time_metrics/bubble(%)", m.bubble_percent.value_or(NAN)},
+      {"time_metrics/products(%)", m.products ? products.percent : NAN},
+      {"time_metrics/fp8_rounding(%)", m.products ? products.rounding_percent : NAN},
+      {"fp8/max(%)", rounds ? products.largest_percent() : NAN},
+      {"fp8/zero(%)", rounds ? products.zeroed_percent() : NAN},
       {"memory/max_active(GiB)", memory / kGiB},
       {"memory/max_active(%)", 100 * memory / static_cast<double>(m.memory_total_bytes)},
       {"tokens", static_cast<double>(m.tokens)},

@@ -11,6 +11,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/model/adapters.hpp"
 #include "core/model/llama_costs.hpp"
@@ -155,58 +156,67 @@ TpHint tp_hint(const std::string& name, const ModelDims& d) {
   throw Error(YOKE_INTERNAL, concat("no tensor-parallel hint for '", name, "'"));
 }
 
-// Adds to a block's costs how the inputs of products change with the recipe tensorwise, which keeps
-// them as fp8 numbers. users: the matrices that are multiplied by the same input. otherwise_kept:
-// an operator other than products keeps the input, too.
-void count_input(const std::vector<std::shared_ptr<Linear>>& users,
-                 bool otherwise_kept,
-                 const FamilyArgs& args,
-                 BlockCosts& costs) {
-  const auto packs = [](const auto& linear) {
-    return linear->product == ops::Product::kTensorwise;
-  };
-  const int64_t elements = args.seq_len * users[0]->weight.size(1);
-  if (std::any_of(users.begin(), users.end(), packs)) costs.activation_bytes += elements;
-  if (std::all_of(users.begin(), users.end(), packs) && !otherwise_kept)
-    costs.activation_bytes -= elements * item_size(args.param_dtype);
+// What the matrices that are multiplied by the same input keep of it. rowwise has a scale for each
+// column, which the sequences of a micro-batch share, so the bytes are exact for micro-batches of
+// one sequence.
+struct InputUsers {
+  InputUsers(const std::vector<std::shared_ptr<Linear>>& users, const FamilyArgs& args)
+      : elements(args.seq_len * users[0]->weight.size(1)),
+        bytes(elements * item_size(args.param_dtype)),
+        scale_bytes(item_size(YOKE_F32) * users[0]->weight.size(1)) {
+    for (const auto& user : users) ++count[static_cast<size_t>(user->product)];
+  }
+  size_t with(ops::Product product) const { return count[static_cast<size_t>(product)]; }
+  // Returns true if no product keeps the input itself. distributed: see fp8_linear.cpp.
+  bool all_pack(bool distributed) const {
+    return with(ops::Product::kPlain) == 0 && with(ops::Product::kRowwiseGwHp) == 0 &&
+           (!distributed || with(ops::Product::kRowwise) == 0);
+  }
+  // Returns the bytes of the fp8 numbers that products keep.
+  int64_t packed(bool distributed) const {
+    if (with(ops::Product::kTensorwise) > 0) return elements;
+    return with(ops::Product::kRowwise) > 0 && !distributed ? elements + scale_bytes : 0;
+  }
+  int64_t elements, bytes, scale_bytes;  // size of the input
+  std::array<size_t, 4> count{};         // number of matrices with each product
+};
+
+// Adds to a block's costs how the inputs of products change if these keep fp8 numbers.
+// otherwise_kept: an operator other than products keeps the input, too.
+void count_input(const InputUsers& users, bool otherwise_kept, BlockCosts& costs) {
+  costs.activation_bytes += users.packed(/*distributed=*/false);
+  if (users.all_pack(/*distributed=*/false) && !otherwise_kept)
+    costs.activation_bytes -= users.bytes;
 }
 
 // Adds the same to the costs with distributed tensors, where no other operator keeps an input. A
 // row that is gathered for a product in fp8 does not stay. cut: how the input is cut.
-void count_distributed_input(const std::vector<std::shared_ptr<Linear>>& users,
-                             int64_t CutBytes::*cut,
-                             const FamilyArgs& args,
-                             CutBytes& kept) {
-  const auto count = [&](ops::Product product) {
-    return static_cast<size_t>(std::count_if(
-        users.begin(), users.end(), [&](const auto& user) { return user->product == product; }));
-  };
-  const int64_t elements = args.seq_len * users[0]->weight.size(1);
-  const int64_t item = item_size(args.param_dtype);
-  const size_t packed = count(ops::Product::kTensorwise);
-  if (packed > 0) kept.*cut += elements;
-  if (packed == users.size()) kept.*cut -= elements * item;
-  if (count(ops::Product::kPlain) == 0 && cut == &CutBytes::stream) kept.inputs -= elements * item;
+void count_distributed_input(const InputUsers& users, int64_t CutBytes::*cut, CutBytes& kept) {
+  kept.*cut += users.packed(/*distributed=*/true);
+  if (users.all_pack(/*distributed=*/true)) kept.*cut -= users.bytes;
+  if (users.with(ops::Product::kPlain) == 0 && cut == &CutBytes::stream) kept.inputs -= users.bytes;
 }
 
 void count_inputs(BlockList& list, const FamilyArgs& args) {
   for (size_t b = 0; b < list.blocks.size(); ++b) {
     BlockCosts& costs = list.costs[b];
     CutBytes& kept = costs.distributed->kept;
+    const auto count = [&](const std::vector<std::shared_ptr<Linear>>& linears,
+                           int64_t CutBytes::*cut,
+                           bool otherwise_kept = false) {
+      const InputUsers users(linears, args);
+      count_input(users, otherwise_kept, costs);
+      count_distributed_input(users, cut, kept);
+    };
     for (const auto& module : list.blocks[b].module->modules()) {
       if (const auto* a = dynamic_cast<const Attention*>(module.get())) {
-        count_input({a->q_proj, a->k_proj, a->v_proj}, false, args, costs);
-        count_input({a->o_proj}, true, args, costs);
-        count_distributed_input({a->q_proj, a->k_proj, a->v_proj}, &CutBytes::stream, args, kept);
-        count_distributed_input({a->o_proj}, &CutBytes::parts, args, kept);
+        count({a->q_proj, a->k_proj, a->v_proj}, &CutBytes::stream);
+        count({a->o_proj}, &CutBytes::parts, /*otherwise_kept=*/true);
       } else if (const auto* f = dynamic_cast<const FeedForward*>(module.get())) {
-        count_input({f->gate_proj, f->up_proj}, false, args, costs);
-        count_input({f->down_proj}, false, args, costs);
-        count_distributed_input({f->gate_proj, f->up_proj}, &CutBytes::stream, args, kept);
-        count_distributed_input({f->down_proj}, &CutBytes::parts, args, kept);
+        count({f->gate_proj, f->up_proj}, &CutBytes::stream);
+        count({f->down_proj}, &CutBytes::parts);
       } else if (const auto* head = dynamic_cast<const Head<RmsNorm>*>(module.get())) {
-        count_input({head->lm_head}, false, args, costs);
-        count_distributed_input({head->lm_head}, &CutBytes::stream, args, kept);
+        count({head->lm_head}, &CutBytes::stream);
       }
     }
   }

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "core/kernels/fp8.hpp"
+#include "core/kernels/product_meter.hpp"
 #include "core/model/torch_model.hpp"
 #include "yoke/text.hpp"
 
@@ -249,7 +250,9 @@ void ParamTable::describe_fp8(const std::map<std::string, Fp8Use>& uses) {
   fp8_.uses = fp8_uses_.data();
   fp8_.scale = [](const at::Tensor& amax) { return ops::fp8::scale_of(amax, at::kFloat8_e4m3fn); };
   fp8_.cast = [](const at::Tensor& values, const at::Tensor& scale) {
-    return ops::fp8::cast(values, scale, at::kFloat8_e4m3fn);
+    const at::Tensor numbers = ops::fp8::cast(values, scale, at::kFloat8_e4m3fn);
+    ops::count_rounded(values, numbers);
+    return numbers;
   };
   fp8_.header.next = summary_.header.next;
   summary_.header.next = &fp8_.header;

@@ -74,18 +74,36 @@ void MetricsReporter::count_step(int64_t batch_tokens) {
   tokens_ += batch_tokens;
 }
 
-// Returns the memory of the rank that has used most. The exchange of that number also shows whether
-// the ranks have had the same results: the host decides by them what to do next, so ranks with
-// different results would drift apart.
-int64_t MetricsReporter::compare_ranks(const StepResults& results, int64_t memory_bytes) {
+// Makes the memory that of the rank that has used most, and the numbers of products those of all
+// ranks. The exchange also shows whether the ranks have had the same results: the host decides by
+// them what to do next, so ranks with different results would drift apart.
+void MetricsReporter::compare_ranks(const StepResults& results, StepMetrics* metrics) {
   const auto hash = static_cast<int64_t>(results.hash());
+  const ProductUse own = metrics->products.value_or(ProductUse{});
+  ProductUse all;
   bool equal = true;
-  for (const std::vector<int64_t>& theirs : world_.check_collectives({memory_bytes, hash})) {
-    memory_bytes = std::max(memory_bytes, theirs[0]);
+  for (const std::vector<int64_t>& theirs : world_.check_collectives(
+           {metrics->memory_bytes, hash, own.rounded, own.largest, own.zeroed})) {
+    metrics->memory_bytes = std::max(metrics->memory_bytes, theirs[0]);
     equal = equal && theirs[1] == hash;
+    all.rounded += theirs[2];
+    all.largest += theirs[3];
+    all.zeroed += theirs[4];
   }
   results_differ_ = !equal;
-  return memory_bytes;
+  if (!metrics->products) return;
+  metrics->products->rounded = all.rounded;
+  metrics->products->largest = all.largest;
+  metrics->products->zeroed = all.zeroed;
+}
+
+bool MetricsReporter::is_reported(int64_t step) const {
+  const RunConfig& run = job_.config.run;
+  return step % run.metrics.every == 0 || step == run.train.steps;
+}
+
+bool MetricsReporter::measures_products(int64_t step) const {
+  return job_.config.run.precision.product == "fp8" && !job_.on_cuda && is_reported(step);
 }
 
 void MetricsReporter::require_same_results(const StepResults& results) {
@@ -108,14 +126,14 @@ void MetricsReporter::step(const ReportedStep& done) {
   const int64_t step = done.step;
   const YokeStepResult& result = done.results.last();
   show_progress(step, result);
-  const RunConfig& run = job_.config.run;
-  if (step % run.metrics.every != 0 && step != run.train.steps) return;
+  if (!is_reported(step)) return;
 
   StepMetrics m;
   const RankDevice* device = world_.device();
   const DeviceMemory memory = device != nullptr ? device->memory() : DeviceMemory{};
-  m.memory_bytes =
-      compare_ranks(done.results, device != nullptr ? memory.peak_bytes : peak_resident_bytes());
+  m.memory_bytes = device != nullptr ? memory.peak_bytes : peak_resident_bytes();
+  m.products = done.products;
+  compare_ranks(done.results, &m);
   m.memory_total_bytes = device != nullptr ? memory.total_bytes : total_memory_bytes();
   const double seconds = std::chrono::duration<double>(Clock::now() - interval_begin_).count();
   m.step = step;

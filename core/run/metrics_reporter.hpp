@@ -23,9 +23,10 @@ namespace yoke {
 struct ReportedStep {
   int64_t step = 0;
   double lr = 0;
-  int64_t skipped = 0;         // number of skipped steps of the run
-  const StepResults& results;  // up to this step
-  BackendEvents& events;       // metrics that the backend has set
+  int64_t skipped = 0;                 // number of skipped steps of the run
+  const StepResults& results;          // up to this step
+  BackendEvents& events;               // metrics that the backend has set
+  std::optional<ProductUse> products;  // matrix products of this rank, if they were measured
 };
 
 // One per rank, used by the thread that trains.
@@ -41,6 +42,10 @@ class MetricsReporter {
                   Log& log,
                   const Position& start);
 
+  // Returns whether the caller should measure the matrix products of a step: those of a step that
+  // is reported, in a run with products in fp8 on the CPU. A recorded step on a device cannot be
+  // measured only now and then.
+  bool measures_products(int64_t step) const;
   // Call after every step, on every rank, whether it was skipped or not.
   void count_step(int64_t batch_tokens);
   // Call after every step that was not skipped, on every rank. The call is cheap except at steps
@@ -71,7 +76,8 @@ class MetricsReporter {
   template <class Metrics>
   void publish(const Metrics& metrics);
   void report_compute_time();
-  int64_t compare_ranks(const StepResults& results, int64_t memory_bytes);
+  void compare_ranks(const StepResults& results, StepMetrics* metrics);
+  bool is_reported(int64_t step) const;
   void add_backend_metrics(BackendEvents& events, StepMetrics* metrics);
   std::optional<Straggler> straggler();
   bool progress_is_due();

@@ -229,14 +229,11 @@ std::unique_ptr<RankDevice> open_device(const Job& job, int32_t local_rank) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   auto device =
       std::make_unique<RankDevice>(device_of_rank(local_rank, nvidia_driver().devices, visible));
-  const bool fp8 =
-      job.config.run.precision.product == "fp8" && job.plan->plan().param_dtype == YOKE_BF16;
-  if (fp8 && !device->runtime().multiplies_fp8(device->device())) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                "precision.product = \"fp8\": this GPU, " + nvidia_driver().name +
-                    ", has no units for fp8, which NVIDIA's GPUs have since compute capability "
-                    "8.9; set precision.product = \"param\" to multiply in bf16");
-  }
+  const std::string missing = missing_fp8_units(job.config.run.precision.product,
+                                                job.plan->plan().param_dtype,
+                                                device->runtime().multiplies_fp8(device->device()),
+                                                nvidia_driver().name);
+  if (!missing.empty()) throw Error(YOKE_INVALID_ARGUMENT, missing);
   return device;
 }
 

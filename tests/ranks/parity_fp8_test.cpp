@@ -142,7 +142,8 @@ INSTANTIATE_TEST_SUITE_P(
                "ptd",
                on(2, {"pp_degree=2", "ptd.pp_schedule=zb_h1", "train.micro_batch=2"})},
         Layout{"deepspeed_stub_2", "deepspeed_stub", {"--virtual", "2"}},
-        Layout{"accelerate_compat_2", "accelerate_compat", {"--virtual", "2", "dp_degree=2"}}),
+        Layout{"accelerate_compat_2", "accelerate_compat", {"--virtual", "2", "dp_degree=2"}},
+        Layout{"diloco_of_one_worker", "diloco", {"diloco.inner=serial"}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- Bit for bit ----
@@ -206,6 +207,17 @@ TEST_P(Fp8Recipe, ResumesBitForBit) {
       EXPECT_EQ(rest.steps[i].loss, whole.steps[i + 3].loss) << i;
       EXPECT_EQ(rest.steps[i].grad_norm, whole.steps[i + 3].grad_norm) << i;
     }
+  }
+}
+
+// Only steps that are reported are measured.
+TEST_P(Fp8Recipe, IsNotChangedByMeasuringIt) {
+  for (const char* backend : {"serial", "ptd"}) {
+    const ProgramRun each = run({}, backend), last = run({"metrics.every=6"}, backend);
+    ASSERT_EQ(last.steps.size(), 1u);
+    EXPECT_EQ(last.steps[0].loss, each.steps[5].loss);
+    EXPECT_EQ(last.steps[0].grad_norm, each.steps[5].grad_norm);
+    EXPECT_GT(last.steps[0].rounded, 0);
   }
 }
 

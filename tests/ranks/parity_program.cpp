@@ -80,6 +80,7 @@ std::vector<LoggedStep> read_steps(const std::string& path) {
     s.loss_scale = json.value("loss_scale", 0.0);
     s.skipped = json.value("skipped", int64_t{0});
     s.tokens = json.at("tokens");
+    if (json.contains("products")) s.rounded = json["products"].value("rounded", int64_t{0});
     for (const auto& [axes, use] : json.at("comm").items())
       s.comm[axes] = {use.at("calls"), use.at("bytes")};
     steps.push_back(s);

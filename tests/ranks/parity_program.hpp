@@ -17,6 +17,7 @@ struct LoggedStep {
   double loss_scale = 0;  // 0 = the line has none
   int64_t skipped = 0;
   int64_t tokens = 0;
+  int64_t rounded = 0;  // numbers that were rounded to fp8; 0 = the line has none
   struct Traffic {
     int64_t calls = 0, bytes = 0;
     bool operator==(const Traffic&) const = default;

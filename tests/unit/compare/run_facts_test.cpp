@@ -60,6 +60,26 @@ TEST(RunFacts, AreReadFromARunFolder) {
   EXPECT_EQ(run.steps[1].traffic.at(0).calls, 1);
 }
 
+TEST(RunFacts, AddUpTheProductsOfAllSteps) {
+  const testing::TempFolder folder;
+  folder.write("facts.jsonl", kRun);
+  folder.write(
+      "metrics.jsonl",
+      R"({"step": 1, "step_seconds": 1, "memory": 7, "tps": 1, "products":)"
+      R"( {"percent": 50, "rounding_percent": 20, "rounded": 100, "largest": 1, "zeroed": 2}})"
+      "\n"
+      R"({"step": 2, "step_seconds": 3, "memory": 7, "tps": 1, "products":)"
+      R"( {"percent": 10, "rounding_percent": 0, "rounded": 10, "largest": 3, "zeroed": 4}})"
+      "\n");
+  const Products products = read_run(folder.path().string()).products.value();
+  EXPECT_DOUBLE_EQ(products.seconds, 0.8);
+  EXPECT_DOUBLE_EQ(products.rounding_seconds, 0.2);
+  EXPECT_EQ(products.all_seconds, 4);
+  EXPECT_EQ(products.rounded, 110);
+  EXPECT_EQ(products.largest, 4);
+  EXPECT_EQ(products.zeroed, 6);
+}
+
 TEST(RunFacts, NameTheLineThatIsBroken) {
   const testing::TempFolder folder;
   folder.write("facts.jsonl", std::string(kRun) + "{\"step\": 3, \"lo\n");

@@ -32,6 +32,18 @@ TEST(TableRows, HaveACellForEachColumn) {
                           "3.9 KiB"));
 }
 
+TEST(Remarks, DescribeTheProductsOfRunsThatMeasureThem) {
+  Comparison c = five_cases(3);
+  EXPECT_THAT(remarks(c), IsEmpty());
+  c.cases[0].runs[0].products = Products{1, 2, 4, 0, 0, 0};  // those of a run with tp
+  c.cases[1].runs[0].products = Products{1, 2, 4, 2'000'000, 500, 40'000};
+  EXPECT_THAT(
+      remarks(c),
+      ElementsAre("a: products take 25 % and rounding to fp8 takes 50 % of the time",
+                  "b: products take 25 % and rounding to fp8 takes 50 % of the time; of 2,000,000 "
+                  "rounded numbers 0.025 % became the largest of their format and 2 % zero"));
+}
+
 TEST(ByDesign, IsReportedByLossAndTraffic) {
   Comparison c = five_cases(8);
   c.reference->runs = {made_up_run(8)};

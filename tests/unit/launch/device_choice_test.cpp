@@ -106,5 +106,15 @@ TEST(DeviceChoice, RefusesARankWithoutADevice) {
   EXPECT_THAT(refusal(0, 0, nullptr), HasSubstr("CUDA_VISIBLE_DEVICES is not set"));
 }
 
+TEST(Fp8Units, AreMissingOnlyIfProductsNeedThem) {
+  EXPECT_EQ(missing_fp8_units("fp8", YOKE_BF16, false, "NVIDIA A100"),
+            "precision.product = \"fp8\": this GPU, NVIDIA A100, has no units for fp8, which "
+            "NVIDIA's GPUs have since compute capability 8.9; set precision.product = \"param\" to "
+            "multiply in bf16");
+  EXPECT_EQ(missing_fp8_units("fp8", YOKE_BF16, true, "NVIDIA H100"), "");
+  EXPECT_EQ(missing_fp8_units("fp8", YOKE_F32, false, "NVIDIA A100"), "");
+  EXPECT_EQ(missing_fp8_units("param", YOKE_BF16, false, "NVIDIA A100"), "");
+}
+
 }  // namespace
 }  // namespace yoke

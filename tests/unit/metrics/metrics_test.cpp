@@ -69,6 +69,22 @@ TEST(LogLine, ShowsTheBubbleOfAPipelineOnly) {
   EXPECT_EQ(nlohmann::json::parse(json_line(m))["bubble_percent"], 20.06);
 }
 
+TEST(LogLine, ShowsProductsAndWhatFp8DoesToTheirOperands) {
+  StepMetrics m = example();
+  EXPECT_FALSE(nlohmann::json::parse(json_line(m)).contains("products"));
+  m.products = ProductUse{.percent = 41.26, .rounding_percent = 12.34};  // those of a run with tp
+  EXPECT_TRUE(log_line(m, false).ends_with("  comm: 12.3%  products: 41.3%  fp8_rounding: 12.3%"));
+  EXPECT_EQ(nlohmann::json::parse(json_line(m))["products"],
+            nlohmann::json({{"percent", 41.26}, {"rounding_percent", 12.34}}));
+  m.products = ProductUse{41.26, 12.34, 40'000, 3, 1234};
+  EXPECT_TRUE(log_line(m, false).ends_with(
+      "  products: 41.3%  fp8_rounding: 12.3%  fp8_max: 0.0075%  fp8_zero: 3.1%"));
+  const auto json = nlohmann::json::parse(json_line(m))["products"];
+  EXPECT_EQ(json["rounded"], 40'000);
+  EXPECT_EQ(json["largest"], 3);
+  EXPECT_EQ(json["zeroed"], 1234);
+}
+
 TEST(LogLine, IsOfOneWidthWhateverTheValues) {
   StepMetrics large = example();
   large.loss = 11.5;

@@ -147,5 +147,23 @@ TEST(Scalars, HaveTorchtitansNamesAndNoNumberThatIsNone) {
   EXPECT_EQ(scalars(EvalMetrics{.loss = 3.0})[0].tag, "validation_metrics/loss");
 }
 
+TEST(Scalars, HaveProductsIfTheyAreMeasured) {
+  const auto named = [](const std::optional<ProductUse>& products) {
+    StepMetrics m;
+    m.products = products;
+    std::map<std::string, float> all;
+    for (const Scalar& s : scalars(m)) all[s.tag] = s.value;
+    return all;
+  };
+  EXPECT_EQ(named({}).count("time_metrics/products(%)"), 0u);
+  const auto uncounted = named(ProductUse{.percent = 50, .rounding_percent = 3});
+  EXPECT_EQ(uncounted.at("time_metrics/products(%)"), 50.0F);
+  EXPECT_EQ(uncounted.count("fp8/max(%)"), 0u);
+  const auto fp8 = named(ProductUse{50, 25, 400, 1, 8});
+  EXPECT_EQ(fp8.at("time_metrics/fp8_rounding(%)"), 25.0F);
+  EXPECT_EQ(fp8.at("fp8/max(%)"), 0.25F);
+  EXPECT_EQ(fp8.at("fp8/zero(%)"), 2.0F);
+}
+
 }  // namespace
 }  // namespace yoke

@@ -24,8 +24,8 @@ constexpr char kGpt2[] = R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 3, "
 constexpr char kOddGpt2[] = R"({"model_type": "gpt2", "n_embd": 64, "n_layer": 3, "n_head": 8,
   "vocab_size": 1001, "n_positions": 64, "embd_pdrop": 0, "resid_pdrop": 0, "attn_pdrop": 0})";
 
-// Returns the bytes that a peak may take beyond its forecast. On a CPU without AVX-512, a product in
-// bf16 converts its matrices to fp32, and the largest product of `tiny` is that of its head.
+// Returns the bytes that a peak may take beyond its forecast. On a CPU without AVX-512, a product
+// in bf16 converts its matrices to fp32, and the largest product of `tiny` is that of its head.
 int64_t not_forecast(const CountedLayout& layout) {
   if (layout.dtype != YOKE_BF16) return 0;
   constexpr int64_t kHidden = 64, kVocabulary = 1024, kSequence = 64;
