@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
@@ -18,6 +17,7 @@
 #include "core/base/exit_code.hpp"
 #include "core/base/files.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/external_json.hpp"
 #include "core/cli/output_file.hpp"
 #include "core/cli/stop.hpp"
 #include "core/cli/table.hpp"
@@ -32,8 +32,6 @@
 #include "core/launch/environment.hpp"
 #include "core/metrics/metrics.hpp"
 #include "core/metrics/run_folder.hpp"
-#include "core/model/hf_config.hpp"
-#include "core/model/model_dims.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
@@ -93,7 +91,11 @@ std::vector<CaseSpec> given_cases(const Request& request) {
 // found.
 std::vector<CaseSpec> all_cases(const Request& request) {
   std::vector<CaseSpec> cases = given_cases(request);
-  if (cases.empty()) cases = compare::cases_of_file(request.config);
+  if (cases.empty()) {
+    std::vector<std::string> notes;
+    cases = compare::cases_of_file(request.config, notes);
+    for (const std::string& note : notes) print_message("note: " + note);
+  }
   if (cases.empty()) {
     const LoadedConfig config = load(request, request.overrides);
     for (const std::string& name : backend_names(config.run.backend_path))
@@ -135,43 +137,6 @@ std::vector<LoadedConfig> check_cases(const Request& request, const std::vector<
   if (backends.empty() && faults.empty()) return configs;
   backends.insert(backends.end(), faults.begin(), faults.end());
   throw Stop{faults.size() == backends.size() ? kExitUsage : kExitPlugin, join(backends, "\n")};
-}
-
-// Returns a path, or a list of paths, as absolute paths. An empty path stays empty.
-nlohmann::ordered_json absolute_paths(const nlohmann::ordered_json& paths) {
-  if (paths.is_string()) {
-    const auto path = paths.get<std::string>();
-    return path.empty() ? path : std::filesystem::absolute(path).string();
-  }
-  auto list = nlohmann::ordered_json::array();
-  for (const auto& path : paths) list.push_back(absolute_paths(path));
-  return list;
-}
-
-// Returns the configuration for external commands: every key, with the dimensions of the model
-// filled in.
-std::string external_json(const LoadedConfig& config, int64_t steps) {
-  nlohmann::ordered_json run;
-  const auto origins = nlohmann::ordered_json::parse(origins_json(config));
-  for (const auto& [key, entry] : origins.items()) run[key] = entry.at("value");
-  run["train.steps"] = steps;
-  for (const char* key : {"data.path", "eval.path"}) run[key] = absolute_paths(run[key]);
-  const std::vector<std::string> ours = hf_families();
-  const std::string family = model_family(config.run.model);
-  if (std::find(ours.begin(), ours.end(), family) != ours.end()) {
-    const ModelDims d = model_dims(config.run.model);
-    run.update({{"model.family", family},
-                {"model.dim", d.dim},
-                {"model.layers", d.layers},
-                {"model.heads", d.heads},
-                {"model.kv_heads", d.kv_heads},
-                {"model.ffn_dim", d.ffn_dim},
-                {"model.vocab", d.vocab},
-                {"model.tied", d.tied},
-                {"model.rope_theta", d.rope_theta},
-                {"model.norm_eps", d.norm_eps}});
-  }
-  return run.dump(1) + "\n";
 }
 
 // Returns the largest number of ranks of any case that is known before the runs.

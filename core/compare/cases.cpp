@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <set>
 
+#include "core/config/located_path.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/error.hpp"
@@ -64,6 +66,26 @@ std::map<std::string, std::string> fixed_values(const LoadedConfig& config) {
   return values;
 }
 
+// Returns the value of a key of a case. A relative path is looked up beside the run file first, as
+// everywhere in the file. The types of a backend's options are not known yet, so their texts count
+// as paths if a file beside the run file has that name.
+Value located(const std::string& name,
+              const Value& value,
+              const std::string& folder,
+              std::vector<std::string>& notes) {
+  const auto* text = std::get_if<std::string>(&value.data);
+  if (text == nullptr) return value;
+  const Key* key = find_key(name);
+  std::error_code ignored;
+  const bool is_path = key != nullptr
+                           ? key->is(kPath)
+                           : std::filesystem::is_regular_file(folder + "/" + *text, ignored);
+  if (!is_path) return value;
+  LocatedPath found = locate(folder, *text);
+  if (!found.note.empty()) notes.push_back(name + ": " + found.note);
+  return {std::move(found.path)};
+}
+
 }  // namespace
 
 CaseSpec parse_case(const std::string& text) {
@@ -92,7 +114,8 @@ CaseSpec parse_external(const std::string& text) {
   return spec;
 }
 
-std::vector<CaseSpec> cases_of_file(const std::string& path) {
+std::vector<CaseSpec> cases_of_file(const std::string& path, std::vector<std::string>& notes) {
+  const std::string folder = std::filesystem::absolute(path).parent_path().string();
   std::vector<CaseSpec> cases;
   for (const TomlCase& table : parse_toml_file(path).compare_cases) {
     const std::string where = concat(path, ":", table.line, ": [[compare.case]] ");
@@ -109,7 +132,7 @@ std::vector<CaseSpec> cases_of_file(const std::string& path) {
       } else if (key == "nproc") {
         spec.nproc = ranks("nproc=" + to_text(entry.value));
       } else {
-        spec.overrides.push_back(key + "=" + to_text(entry.value));
+        spec.overrides.push_back(key + "=" + to_text(located(key, entry.value, folder, notes)));
       }
     }
     if (spec.name.empty()) refuse(where + "needs a name, like name = \"fsdp\"");

@@ -28,8 +28,10 @@ CaseSpec parse_case(const std::string& text);
 // Parses "NAME=COMMAND". Throws Error (INVALID_ARGUMENT).
 CaseSpec parse_external(const std::string& text);
 // Returns every [[compare.case]] of a run file. Its keys are name, nproc, external = "COMMAND", and
-// any key of the run. Throws Error (INVALID_ARGUMENT) with file and line.
-std::vector<CaseSpec> cases_of_file(const std::string& path);
+// any key of the run. Relative paths that exist beside the run file are those; `notes` gets a
+// sentence for each that exists in the current folder, too. Throws Error (INVALID_ARGUMENT) with
+// file and line.
+std::vector<CaseSpec> cases_of_file(const std::string& path, std::vector<std::string>& notes);
 // Throws Error (INVALID_ARGUMENT) if a name is not allowed or is given twice.
 void check_names(const std::vector<CaseSpec>& cases);
 

@@ -2,12 +2,16 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "tests/support/temp_folder.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::compare {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
@@ -43,15 +47,53 @@ TEST(Cases, MayBeInTheRunFile) {
       "run.toml",
       "[train]\nsteps = 3\n[[compare.case]]\nname = \"a\"\nnproc = 2\nparallel_backend = \"ox\"\n"
       "ox.stage = 3\n[[compare.case]]\nname = \"peer\"\nexternal = \"run it\"\n");
-  const auto cases = cases_of_file((folder.path() / "run.toml").string());
+  std::vector<std::string> notes;
+  const auto cases = cases_of_file((folder.path() / "run.toml").string(), notes);
   ASSERT_EQ(cases.size(), 2u);
   EXPECT_EQ(cases[0].name, "a");
   EXPECT_EQ(cases[0].nproc, 2);
   EXPECT_THAT(cases[0].overrides, UnorderedElementsAre("parallel_backend=\"ox\"", "ox.stage=3"));
   EXPECT_EQ(cases[1].command, "run it");
   folder.write("bad.toml", "[[compare.case]]\nnproc = 2\n");
-  EXPECT_THAT(refusal([&] { cases_of_file((folder.path() / "bad.toml").string()); }),
+  EXPECT_THAT(refusal([&] { cases_of_file((folder.path() / "bad.toml").string(), notes); }),
               HasSubstr("bad.toml:1: [[compare.case]] needs a name"));
+}
+
+TEST(Cases, OfARunFileHavePathsBesideIt) {
+  const testing::TempFolder folder;
+  folder.write("sub/own.yaml", "");
+  folder.write("sub/more/ds.json", "");
+  folder.write("sub/evaluation.txt", "");
+  folder.write("sub/run.toml",
+               "[[compare.case]]\nname = \"a\"\nox.file = \"own.yaml\"\nox.other = "
+               "\"more/ds.json\"\nox.word = \"more\"\nox.gone = \"no/file\"\nox.stage = 3\n"
+               "eval.path = \"evaluation.txt\"\nprecision.param = \"bf16\"\n");
+  const std::string beside = (folder.path() / "sub").string();
+  std::vector<std::string> notes;
+  const auto cases = cases_of_file(beside + "/run.toml", notes);
+  EXPECT_THAT(cases[0].overrides,
+              UnorderedElementsAre("ox.file=\"" + beside + "/own.yaml\"",
+                                   "ox.other=\"" + beside + "/more/ds.json\"",
+                                   "ox.word=\"more\"",  // a folder is not what an option names
+                                   "ox.gone=\"no/file\"",
+                                   "ox.stage=3",
+                                   "eval.path=\"" + beside + "/evaluation.txt\"",
+                                   "precision.param=\"bf16\""));
+  EXPECT_TRUE(notes.empty());
+}
+
+TEST(Cases, OfARunFileSayWhichOfTwoFilesTheyMean) {
+  const testing::TempFolder folder;
+  const char* name = "of_two_files.yaml";
+  folder.write(name, "beside");
+  folder.write("run.toml",
+               std::string("[[compare.case]]\nname = \"a\"\nox.file = \"") + name + "\"\n");
+  std::ofstream(name) << "here";
+  std::vector<std::string> notes;
+  cases_of_file((folder.path() / "run.toml").string(), notes);
+  std::filesystem::remove(name);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_THAT(notes[0], AllOf(HasSubstr("ox.file: "), HasSubstr("beside the run file, is used")));
 }
 
 TEST(Cases, RefuseWhatIsNone) {

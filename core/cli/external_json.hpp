@@ -1,0 +1,15 @@
+// The configuration of a run for programs that are cases of a comparison.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/config/config.hpp"
+
+namespace yoke {
+
+// Returns every key with its value as flat JSON, with the dimensions of the model filled in, paths
+// of data made absolute, and `steps` as train.steps.
+std::string external_json(const LoadedConfig& config, int64_t steps);
+
+}  // namespace yoke
