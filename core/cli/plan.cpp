@@ -2,6 +2,7 @@
 // not link LibTorch, only turns that into tables and drawings.
 #include "core/cli/plan.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,7 @@
 #include "core/base/text.hpp"
 #include "core/cli/check_run.hpp"
 #include "core/cli/command.hpp"
+#include "core/cli/layout_table.hpp"
 #include "core/cli/output_file.hpp"
 #include "core/cli/start_ranks.hpp"
 #include "core/cli/step_drawing.hpp"
@@ -30,6 +32,7 @@ struct PlanRequest {
   std::string config;
   std::vector<std::string> overrides;
   std::string world;  // as given; "" = the product of the degrees
+  bool layouts = false;
   bool schedule = false;
   std::string svg;  // file to write; "" = none
   bool json = false;
@@ -152,16 +155,46 @@ void print_text(const Json& answer, const StepForecast& forecast, bool schedule)
       text_drawing(forecast, kColumns).c_str());
 }
 
-int show(const PlanRequest& request) {
-  const int world = count_of("--world", request.world, "ranks", 1, kMostRanks).value_or(0);
-  require_writable("--svg", request.svg);
+// Returns what the worker answers to `question`.
+Json ask(const char* question, const PlanRequest& request) {
+  const int world = count_of("--nproc", request.world, "ranks", 1, kMostRanks).value_or(0);
   std::string worker;
   check_config(request.config, request.overrides, world, worker);
-  std::vector<std::string> argv{worker, "--forecast"};
+  std::vector<std::string> argv{worker, question};
   if (world > 0) argv.insert(argv.end(), {"--world", concat(world)});
   argv.push_back(request.config);
   argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
-  const Json answer = Json::parse(ask_worker(argv));
+  return Json::parse(ask_worker(argv));
+}
+
+// Returns why no layout is possible, if there is a single reason; "" if there are several.
+std::string only_reason(const Json& layouts) {
+  const Json &possible = layouts.at("possible"), &refused = layouts.at("refused");
+  if (!possible.empty()) return "";
+  if (refused.empty())
+    return "no layout of so many ranks has the degrees that the run sets: their product must "
+           "divide the number of ranks, and the backend must have an axis for the rest of it; "
+           "change a degree or --nproc";
+  const std::string first = refused[0].at("reason");
+  const bool same = std::all_of(
+      refused.begin(), refused.end(), [&](const Json& r) { return r.at("reason") == first; });
+  return same ? first : "";
+}
+
+int show_layouts(const PlanRequest& request) {
+  if (request.world.empty())
+    throw Stop{kExitUsage, "--layouts needs the number of ranks; add --nproc N"};
+  const Json answer = ask("--layouts", request);
+  if (const std::string reason = only_reason(answer); !reason.empty())
+    throw Stop{kExitUsage, reason};
+  const std::string text = request.json ? answer.dump(2) + "\n" : layout_table(answer);
+  std::fputs(text.c_str(), stdout);
+  return answer.at("possible").empty() ? kExitUsage : kExitOk;
+}
+
+int show(const PlanRequest& request) {
+  require_writable("--svg", request.svg);
+  const Json answer = ask("--forecast", request);
   if (request.json) {
     std::puts(answer.dump(2).c_str());
     return kExitOk;
@@ -184,22 +217,27 @@ int show(const PlanRequest& request) {
 int plan_command(const std::vector<std::string>& args) {
   CLI::App app(
       "Predicts memory, traffic and idle time of a step, without starting ranks, and draws which "
-      "rank computes which micro-batch at what time.",
+      "rank computes which micro-batch at what time. With --layouts, compares all layouts.",
       "yoke plan");
   PlanRequest request;
   app.add_option("CONFIG", request.config, "run file (TOML)")->required();
   app.add_option("KEY=VALUE", request.overrides, "overrides, e.g. pp_degree=4");
   app.add_option(
       "--world,--nproc", request.world, "number of ranks; default: the product of the degrees");
+  CLI::Option* layouts = app.add_flag("--layouts",
+                                      request.layouts,
+                                      "list all layouts of so many ranks that have the given "
+                                      "degrees, with what they cost, and why others are refused");
   CLI::Option* schedule = app.add_flag("--schedule", request.schedule, "draw the schedule as text");
   CLI::Option* svg = app.add_option(
       "--svg", request.svg, "file for a drawing of the schedule and of the memory over time");
   app.add_flag("--json", request.json, "print the forecast with all actions as JSON")
       ->excludes(schedule)
       ->excludes(svg);
+  layouts->excludes(schedule)->excludes(svg);
   return run_command(app, args, [&] {
     try {
-      return show(request);
+      return request.layouts ? show_layouts(request) : show(request);
     } catch (const Stop& stop) {
       if (!stop.text.empty()) print_message(stop.text);
       return stop.exit_code;

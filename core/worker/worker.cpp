@@ -20,6 +20,7 @@
 #include "core/cuda/rank_device.hpp"
 #include "core/launch/environment.hpp"
 #include "core/run/job_forecast.hpp"
+#include "core/run/layouts.hpp"
 #include "core/run/run_table.hpp"
 #include "core/run/stop.hpp"
 #include "core/worker/generate.hpp"
@@ -170,6 +171,14 @@ int print_forecast(const Words& words, const Families& families) {
   return kExitOk;
 }
 
+// Prints in which layouts a run is possible, for `yoke plan --layouts`.
+int print_layouts(const Words& words, const Families& families) {
+  const RunArguments a = parse_run(words);
+  const Layouts layouts = plan_layouts(a.rank.config, a.rank.overrides, a.world_size, families);
+  std::puts(to_json(layouts).dump().c_str());
+  return kExitOk;
+}
+
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -242,6 +251,7 @@ constexpr Flag<RunCommand> kCommands[] = {
     {"--translate", 0, [](auto& words, auto&) { return import_config(words); }},
     {"--plan", 0, print_plan},
     {"--forecast", 0, print_forecast},
+    {"--layouts", 0, print_layouts},
     {"--rank", 1, run_local_rank},
     {"--env", 0, run_launched_rank},
     {"--virtual", 1, run_virtual_ranks},

@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         // Commands
         Row{{"trian", "run.toml"}, 2, {"trian", "train"}},
         Row{{"train"}, 2, {"CONFIG"}},
-        Row{{"plan", "run.toml", "--nproc", "0"}, 2, {"--world 0"}}));
+        Row{{"plan", "run.toml", "--nproc", "0"}, 2, {"--nproc 0"}}));
 
 class Run : public ::testing::Test {
  protected:

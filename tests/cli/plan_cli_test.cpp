@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -143,6 +144,76 @@ TEST(Plan, ABackendWithoutForecastsIsNamed) {
   EXPECT_TRUE(json["forecast"].is_null());
 }
 
+// The oracle plans each layout by itself.
+TEST(Plan, ListsTheLayoutsThatItAccepts) {
+  const Playground here;
+  const std::vector<std::string> run{"plan",
+                                     "run.toml",
+                                     "parallel_backend=ptd",
+                                     "train.global_batch=16",
+                                     "--nproc",
+                                     "4",
+                                     "--json"};
+  std::vector<std::string> all = run;
+  all.push_back("--layouts");
+  const SubprocessResult r = here.yoke(all);
+  ASSERT_EQ(r.ending.exit_code, 0) << r.err;
+  const Json listed = Json::parse(r.out);
+  EXPECT_EQ(listed["possible"].size() + listed["refused"].size(), 15u) << "4 = 4 x 1 or 2 x 2";
+  EXPECT_GT(listed["possible"].size(), 5u);
+  EXPECT_GT(listed["refused"].size(), 0u);
+  const auto alone = [&](const Json& layout) {
+    std::vector<std::string> args = run;
+    for (const auto& [key, degree] : layout["degrees"].items())
+      args.push_back(key + "=" + degree.dump());
+    return here.yoke(args);
+  };
+  for (const Json& layout : listed["possible"]) {
+    SCOPED_TRACE(layout.dump());
+    const SubprocessResult one = alone(layout);
+    ASSERT_EQ(one.ending.exit_code, 0) << one.err;
+    const Json json = Json::parse(one.out);
+    EXPECT_EQ(json["plan"]["degrees"].size(), layout["degrees"].size());
+    EXPECT_EQ(json["plan"]["micro_batch"], layout["micro_batch"]);
+    int64_t memory = 0, traffic = 0;
+    for (const Json& rank : json["forecast"]["ranks"]) {
+      int64_t bytes = 0;
+      for (const Json& a : rank["actions"])
+        if (!a["axis"].is_null()) bytes += a["payload_bytes"].get<int64_t>();
+      traffic = std::max(traffic, bytes);
+      for (const Json& a : rank["actions"])
+        memory = std::max(memory,
+                          rank["param_bytes"].get<int64_t>() + rank["grad_bytes"].get<int64_t>() +
+                              rank["optimizer_bytes"].get<int64_t>() +
+                              a["unsharded_bytes"].get<int64_t>() +
+                              a["activation_bytes"].get<int64_t>() +
+                              std::max<int64_t>(a["temporary_bytes"].get<int64_t>(), 0));
+    }
+    EXPECT_EQ(layout["memory_bytes"], memory);
+    EXPECT_EQ(layout["traffic_bytes"], traffic);
+  }
+  for (const Json& layout : listed["refused"]) {
+    const SubprocessResult one = alone(layout);
+    EXPECT_EQ(one.ending.exit_code, 2) << layout;
+    EXPECT_THAT(one.err, HasSubstr(layout["reason"].get<std::string>()));
+  }
+}
+
+TEST(Plan, ListsLayoutsAsATableWithTheGivenDegrees) {
+  const Playground here;
+  const SubprocessResult r = here.yoke(pipeline({"--layouts", "--nproc", "4", "model.kv_heads=1"}));
+  ASSERT_EQ(r.ending.exit_code, 0) << r.err;
+  EXPECT_THAT(r.out, HasSubstr("\npp_degree=2 dp_shards=2 "));
+  EXPECT_THAT(r.out, HasSubstr("\npp_degree=2 tp_degree=2"));
+  EXPECT_THAT(r.out, HasSubstr("Not possible: "));
+  EXPECT_THAT(r.out, Not(HasSubstr("\ndp_shards=4")));
+  EXPECT_THAT(r.out, HasSubstr(" at least ")) << "ptd does not forecast messages of tp";
+  const SubprocessResult none =
+      here.yoke({"plan", "run.toml", "parallel_backend=ptd", "--layouts", "--nproc", "7"});
+  EXPECT_EQ(none.ending.exit_code, 2);
+  EXPECT_THAT(none.out, HasSubstr("Not possible: 5 of 5 layouts\n"));
+}
+
 TEST(Plan, RefusesAsTrainDoes) {
   const Playground here;
   const auto expect_misuse = [&](const std::vector<std::string>& args, const char* part) {
@@ -153,12 +224,21 @@ TEST(Plan, RefusesAsTrainDoes) {
   };
   expect_misuse(pipeline({"pp_degree=9"}), "pp_degree");
   expect_misuse(pipeline({"ptd.pp_cut=3,9"}), "ptd.pp_cut");
-  expect_misuse(pipeline({"--world", "none"}), "--world none");
+  expect_misuse(pipeline({"--world", "none"}), "none: not a number of ranks");
   expect_misuse(pipeline({"--world", "3"}), "degrees whose product divides the 3 ranks");
   expect_misuse({"plan", "nowhere.toml"}, "nowhere.toml");
   expect_misuse({"plan"}, "CONFIG is required");
   expect_misuse(pipeline({"--json", "--schedule"}), "--json");
   expect_misuse(pipeline({"--json", "--svg", "a.svg"}), "--json");
+  expect_misuse(pipeline({"--layouts"}), "--layouts needs the number of ranks; add --nproc N");
+  expect_misuse(pipeline({"--layouts", "--nproc", "4", "--schedule"}), "--schedule");
+  expect_misuse(pipeline({"--layouts", "--nproc", "0"}), "--nproc 0: not a number of ranks");
+  expect_misuse(pipeline({"--layouts", "--nproc", "3"}),
+                "no layout of so many ranks has the degrees that the run sets");
+  expect_misuse(pipeline({"--layouts", "--nproc", "4", "model.preset=nix"}),
+                "yoke: model.preset = \"nix\"; allowed: ");
+  expect_misuse({"plan", "run.toml", "--layouts", "--nproc", "2", "dp_degree=1"},
+                "no layout of so many ranks has the degrees");
   expect_misuse(pipeline({"--svg", "/nowhere/a.svg"}),
                 "--svg /nowhere/a.svg cannot be written: No such file");
 }
