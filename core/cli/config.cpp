@@ -4,24 +4,27 @@
 
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
+#include "core/cli/check_run.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
 #include "core/cli/worker_program.hpp"
 #include "core/config/config.hpp"
 #include "core/config/schema.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
-struct Request {
+struct ConfigRequest {
   std::string config;
   std::vector<std::string> overrides;
+  std::string nproc;  // as given; "" = the backend is not asked
   bool origin = false;
   bool json = false;
   bool partial = false;
 };
 
-int show(const Request& request) {
+int show(const ConfigRequest& request) {
   const LoadedConfig config =
       load_config(request.config, request.overrides, process_environment(), backend_names);
   const std::string text = request.json     ? origins_json(config)
@@ -31,9 +34,27 @@ int show(const Request& request) {
   return kExitOk;
 }
 
+// Prints what a run on so many ranks would have. Only the backend knows which degrees it chooses
+// and what the config of another program sets, so the worker, which loads it, answers.
+int show_planned(const ConfigRequest& request) {
+  try {
+    const std::string world = concat(*count_of("--nproc", request.nproc, "ranks", 1, kMostRanks));
+    std::string worker;
+    check_config(request.config, request.overrides, std::stoi(world), worker);
+    const char* format = request.json ? "json" : request.origin ? "origin" : "text";
+    std::vector<std::string> argv{worker, "--config", format, "--world", world, request.config};
+    argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
+    std::fputs(ask_worker(argv).c_str(), stdout);
+    return kExitOk;
+  } catch (const Stop& stop) {
+    if (!stop.text.empty()) print_message(stop.text);
+    return stop.exit_code;
+  }
+}
+
 // Only a backend can read the config of another program, so the worker, which loads backends,
 // imports the file.
-int import_file(const Request& request) {
+int import_file(const ConfigRequest& request) {
   try {
     std::vector<std::string> argv{find_worker(""), "--translate", request.config};
     argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
@@ -80,12 +101,16 @@ int config_command(const std::vector<std::string>& args) {
       "Shows the configuration of a run, lists all keys, and imports configs of other programs.",
       "yoke config");
   app.require_subcommand(1);
-  Request request;
+  ConfigRequest request;
   CLI::App* show_app = app.add_subcommand(
       "show", "print the complete configuration: run file, variables and overrides combined");
   show_app->add_option("CONFIG", request.config, "run file (TOML)")->required();
   show_app->add_option("KEY=VALUE", request.overrides, "overrides, e.g. train.steps=10");
   show_app->add_flag("--origin", request.origin, "print where each value comes from");
+  show_app->add_option("--nproc",
+                       request.nproc,
+                       "number of ranks: ask the backend for the degrees that it chooses and the "
+                       "values of another program's config; starts no rank");
   CLI::App* schema_app =
       app.add_subcommand("schema", "list every key with its type, default and range");
   CLI::App* import_app = app.add_subcommand(
@@ -104,7 +129,7 @@ int config_command(const std::vector<std::string>& args) {
     if (schema_app->parsed()) return list_schema(request.json);
     if (import_app->parsed()) return import_file(request);
     try {
-      return show(request);
+      return request.nproc.empty() ? show(request) : show_planned(request);
     } catch (const ConfigError& e) {
       std::fprintf(stderr, "yoke: %s\n", e.what());
       return static_cast<int>(kExitUsage);

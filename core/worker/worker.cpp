@@ -21,6 +21,7 @@
 #include "core/launch/environment.hpp"
 #include "core/run/job_forecast.hpp"
 #include "core/run/layouts.hpp"
+#include "core/run/planned_config.hpp"
 #include "core/run/run_table.hpp"
 #include "core/run/stop.hpp"
 #include "core/worker/generate.hpp"
@@ -179,6 +180,23 @@ int print_layouts(const Words& words, const Families& families) {
   return kExitOk;
 }
 
+// Prints the configuration of a run as in its config.resolved.toml, for `yoke config show --nproc`.
+// words: how it is printed, "text", "origin" or "json", and those of a run.
+int print_config(const Words& words, const Families& families) {
+  const RunArguments a = parse_run({words.begin() + 1, words.end()});
+  const Job job = make_job(a.rank.config,
+                           a.rank.overrides,
+                           {.world_size = a.world_size},
+                           families,
+                           JobPurpose::kForecast);
+  const LoadedConfig config = with_plan(job.config, job.plan->plan(), job.backend.name());
+  const std::string text = words[0] == "json"     ? origins_json(config)
+                           : words[0] == "origin" ? to_toml_with_origins(config)
+                                                  : to_toml(config);
+  std::fputs(text.c_str(), stdout);
+  return kExitOk;
+}
+
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -252,6 +270,7 @@ constexpr Flag<RunCommand> kCommands[] = {
     {"--plan", 0, print_plan},
     {"--forecast", 0, print_forecast},
     {"--layouts", 0, print_layouts},
+    {"--config", 1, print_config},
     {"--rank", 1, run_local_rank},
     {"--env", 0, run_launched_rank},
     {"--virtual", 1, run_virtual_ranks},

@@ -69,6 +69,41 @@ TEST_F(OtherConfig, SetsWhatTheRunLeavesUnset) {
               AllOf(HasSubstr("clip = 0.25\n"), HasSubstr("schedule = \"WarmupLR\"\n")));
 }
 
+// What a run would have is what the run then has, except for what the backend chooses.
+TEST_F(OtherConfig, IsShownWithoutARun) {
+  const std::vector<std::string> run = std::vector<std::string>{"run.toml"} + with_file_ +
+                                       std::vector<std::string>{"run.dir=r", "--nproc", "2"};
+  const SubprocessResult shown = here_.yoke(std::vector<std::string>{"config", "show"} + run);
+  ASSERT_TRUE(shown.ending.ok()) << shown.err;
+  EXPECT_FALSE(std::filesystem::exists(here_.folder() / "r")) << "nothing was started";
+  ASSERT_TRUE(here_.yoke(std::vector<std::string>{"train"} + run).ending.ok());
+  std::string resolved = read_file(here_.folder() / "r/config.resolved.toml");
+  std::string expected = shown.out;
+  for (const char* chosen : {"dp_degree = 2\n",
+                             "dp_shards = 1\n",
+                             "cp_degree = 1\n",
+                             "tp_degree = 1\n",
+                             "pp_degree = 1\n",
+                             "micro_batch = 2\n",
+                             "reduce = \"fp32\"\n"}) {
+    const size_t at = expected.find(std::string("\n") + chosen);
+    ASSERT_NE(at, std::string::npos) << chosen << expected;
+    expected.erase(at + 1, std::string(chosen).size());
+  }
+  EXPECT_EQ(expected, resolved);
+  const SubprocessResult origins =
+      here_.yoke(std::vector<std::string>{"config", "show", "--origin"} + run);
+  EXPECT_THAT(origins.out,
+              AllOf(HasSubstr("clip = 0.25  # ds.json:2: gradient_clipping\n"),
+                    HasSubstr("dp_degree = 2  # chosen by deepspeed_stub\n"),
+                    HasSubstr("steps = 4  # run.toml:")));
+  const SubprocessResult refused = here_.yoke(std::vector<std::string>{"config", "show"} + run +
+                                              std::vector<std::string>{"train.clip=1.0"});
+  EXPECT_EQ(refused.ending.exit_code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("gradient_clipping = 0.25; allowed: 1.0"));
+  EXPECT_EQ(here_.yoke({"config", "show", "run.toml", "--nproc", "no"}).ending.exit_code, 2);
+}
+
 TEST_F(OtherConfig, IsKeptInTheRunFolder) {
   const std::string original = read_file(here_.folder() / "ds.json");
   ASSERT_TRUE(train("with", with_file_).ending.ok());
