@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 
@@ -76,6 +77,7 @@ class Session {
         if (c.failure.empty()) run_case(c, repeat);
       }
     }
+    if (::getloadavg(&result_.load, 1) != 1) result_.load = NAN;
     progress_("judging");
     compare_all();
     remove_states();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <string>
@@ -75,6 +76,7 @@ struct Comparison {
   size_t fallback_reference = 0;        // index of the case that judges without a reference
   std::vector<PairAgreement> pairs;     // one for each pair of cases that ran
   std::vector<GateResult> gates;        // filled by the caller of run_comparison()
+  double load = NAN;                    // load average of the machine after the runs; NaN = unknown
 
   // Returns what the cases are compared with: the reference or, if it failed or the plan has none,
   // the first case that ran and does not update by a rule of its own, or else the first that ran.

@@ -13,12 +13,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/cores.hpp"
 #include "core/base/files.hpp"
 #include "core/base/text.hpp"
 #include "core/compare/plots.hpp"
 #include "core/compare/recommendation.hpp"
 #include "core/compare/summary.hpp"
 #include "core/compare/svg.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::compare {
@@ -30,7 +32,7 @@ constexpr char kStyle[] = R"css(
   :root { --ink: #e8e8e8; --paper: #161616; --faint: #404040; --good: #4fc79f; --bad: #ff9a5c; } }
 body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 1120px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; border-bottom: 1px solid var(--faint); }
+h1, p { overflow-wrap: anywhere; } h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; border-bottom: 1px solid var(--faint); }
 table { border-collapse: collapse; font-size: 13px; display: block; overflow-x: auto; }
 td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--faint); white-space: nowrap; }
 .narrow { display: none; }
@@ -230,25 +232,27 @@ std::string gate_table(const Comparison& comparison) {
   return rows.empty() ? "" : table({"gate", "case", "value", "result"}, rows);
 }
 
-// Returns what was compared: "86,112 parameters in fp32, 512 tokens per step, 20 steps, 3 repeats".
+// Returns what was compared, and how busy the machine was, in a paragraph.
 std::string subject(const Comparison& comparison) {
+  const Plan& plan = comparison.plan;
+  const auto count = [](int64_t n, const char* what) {
+    return with_commas(static_cast<double>(n)) + " " + what + (n == 1 ? "" : "s");
+  };
   std::string text;
   for (const CaseResult* c : all_runs(comparison)) {
     const RunFacts& run = c->runs[0];
     if (run.external()) continue;
-    text = with_commas(static_cast<double>(run.parameters)) + " parameters in " + run.dtype +
-           (run.product == "fp8" ? " with fp8 products, " : ", ");
+    text = count(run.parameters, "parameter") + " in " + run.dtype +
+           (run.product == "fp8" ? " with fp8 products, " : ", ") +
+           count(static_cast<int64_t>(step_tokens(comparison, *c)), "token") + " per step, ";
     break;
   }
-  const Plan& plan = comparison.plan;
-  return "<p>" + escaped(text) +
-         concat(plan.steps,
-                " steps, ",
-                plan.repeats,
-                plan.repeats == 1 ? " repeat, " : " repeats, ",
-                plan.threads,
-                plan.threads == 1 ? " thread" : " threads",
-                " per rank</p>\n");
+  text += count(plan.steps, "step") + ", " + count(plan.repeats, "repeat") + ", " +
+          count(plan.threads, "thread") + " per rank";
+  if (!std::isnan(comparison.load))
+    text += string_printf(". Load average of the machine: %.1f on ", comparison.load) +
+            count(usable_cores(), "core");
+  return "<p>" + escaped(text) + ".</p>\n";
 }
 
 std::string answer(const Comparison& comparison) {
@@ -271,6 +275,23 @@ std::string plot(const std::string& svg) {
   return svg.empty() ? "" : "<div class=\"plot\">" + svg + "</div>\n";
 }
 
+// Returns the plot of memory with what its rest is, and in which cases that includes activations.
+std::string memory(const Comparison& comparison) {
+  const std::string drawing = memory_plot(comparison);
+  if (drawing.empty()) return "";
+  std::vector<std::string> silent;
+  for (const CaseResult& c : comparison.cases) {
+    if (!c.failure.empty() || c.runs[0].external() || std::isnan(peak_memory(c))) continue;
+    if (c.runs[0].costs.activation <= 0) silent.push_back(c.spec.name);
+  }
+  std::string text =
+      "The hatched rest is the program itself with its libraries, and memory that the backend does "
+      "not declare.";
+  if (!silent.empty())
+    text += " Activations are not declared, and so are in the rest, in: " + join(silent) + ".";
+  return plot(drawing) + "<p>" + escaped(text) + "</p>\n";
+}
+
 std::string headline(const Comparison& comparison) {
   size_t passed = 0;
   for (const CaseResult& c : comparison.cases) passed += c.passed() ? 1 : 0;
@@ -288,11 +309,11 @@ std::string headline(const Comparison& comparison) {
 
 std::string legend_of_levels() {
   return "<p>L0: the same bits at every step. L1: equal up to the order of summation. L2: equal up "
-         "to the rounding of a half-precision dtype. Loss and grad norm are the largest relative "
-         "differences from the reference over all steps; speed is relative to the first "
-         "case. \"judges\" marks the reference. Times in the table and in the plot above it are "
-         "medians "
-         "and ranges of whole repeats; the box plot below shows single steps.</p>\n";
+         "to the rounding of a half-precision dtype. \"loss diff.\" and \"norm diff.\" are the "
+         "largest relative differences of the loss and the gradient norm from the reference, over "
+         "all steps; speed is relative to the first case. \"judges\" marks the reference. Times in "
+         "the table and in the plot above it are medians and ranges of whole repeats; the box plot "
+         "below shows single steps.</p>\n";
 }
 
 }  // namespace
@@ -314,7 +335,7 @@ std::string to_html(const Comparison& comparison, const std::string& command) {
          plot(speed_memory_plot(comparison)) + summary_table(comparison) + legend_of_levels() +
          notes(comparison) + section("What differs, and why", words) +
          section("Gates", gate_table(comparison)) + section("Time", plot(time_plot(comparison))) +
-         section("Memory", plot(memory_plot(comparison))) +
+         section("Memory", memory(comparison)) +
          section("Traffic of a step and rank", traffic(comparison)) +
          section("Losses",
                  plot(loss_plot(comparison)) + plot(difference_plots(comparison)) +

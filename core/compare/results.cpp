@@ -213,6 +213,7 @@ std::string to_json(const Comparison& comparison, const std::string& command, in
       {"repeats", comparison.plan.repeats},
       {"tokens_per_step", comparison.plan.tokens_per_step},
       {"threads", comparison.plan.threads},
+      {"load_average", number(comparison.load)},
       {"folder", comparison.plan.folder},
       {"judged_against", comparison.reference_name()},
       {"recommendations", answers},

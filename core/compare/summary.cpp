@@ -168,11 +168,14 @@ double step_traffic(const CaseResult& c) {
   return all_traffic(c) / static_cast<double>(c.runs[0].steps.size());
 }
 
-double tokens_per_second(const Comparison& comparison, const CaseResult& c) {
-  if (!c.timed() || c.runs[0].steps.empty()) return kUnknown;
+double step_tokens(const Comparison& comparison, const CaseResult& c) {
+  if (c.runs.empty() || c.runs[0].steps.empty()) return kUnknown;
   const double counted = c.runs[0].steps.back().tokens;
-  const auto planned = static_cast<double>(comparison.plan.tokens_per_step);
-  return 1e3 * (std::isnan(counted) ? planned : counted) / median(c.step_ms);
+  return std::isnan(counted) ? static_cast<double>(comparison.plan.tokens_per_step) : counted;
+}
+
+double tokens_per_second(const Comparison& comparison, const CaseResult& c) {
+  return c.timed() ? 1e3 * step_tokens(comparison, c) / median(c.step_ms) : kUnknown;
 }
 
 double speed(const Comparison& comparison, const CaseResult& c) {

@@ -14,8 +14,9 @@ namespace yoke::compare {
 double peak_memory(const CaseResult& c);
 // Returns the payload bytes of rank 0 in a step, the mean over all steps; NaN = unknown.
 double step_traffic(const CaseResult& c);
-// Returns the tokens that the median step processes in a second, as the run counted them, else as
-// the plan says; NaN = unknown.
+// Returns the tokens of a step, as the run counted them, else as the plan says; NaN = unknown.
+double step_tokens(const Comparison& comparison, const CaseResult& c);
+// Returns the tokens that the median step processes in a second; NaN = unknown.
 double tokens_per_second(const Comparison& comparison, const CaseResult& c);
 // Returns the step rate relative to the first case that has times; NaN = unknown.
 double speed(const Comparison& comparison, const CaseResult& c);

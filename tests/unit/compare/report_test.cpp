@@ -54,6 +54,26 @@ TEST(Report, BeginsWithTheAnswer) {
   EXPECT_EQ(count(unclear, "class=\"ring\""), 0u);
 }
 
+TEST(Report, SaysWhatRanAndHowBusyTheMachineWas) {
+  Comparison c = five_cases(20);
+  EXPECT_THAT(to_html(c, ""),
+              AllOf(HasSubstr("<p>1,000 parameters in fp32, 512 tokens per step, 20 steps, 3 "
+                              "repeats, 1 thread per rank.</p>"),
+                    Not(HasSubstr("Load average"))));
+  c.load = 2.34;
+  EXPECT_THAT(to_html(c, ""), HasSubstr("Load average of the machine: 2.3 on "));
+}
+
+TEST(Report, NamesTheCasesWhoseActivationsAreUnknown) {
+  Comparison c = five_cases(5);
+  for (CaseResult& one : c.cases) one.runs[0].costs.activation = 1000;
+  EXPECT_THAT(
+      to_html(c, ""),
+      AllOf(HasSubstr("The hatched rest is"), Not(HasSubstr("Activations are not declared"))));
+  c.cases[1].runs[0].costs.activation = c.cases[3].runs[0].costs.activation = 0;
+  EXPECT_THAT(to_html(c, ""), HasSubstr("are in the rest, in: b, d.</p>"));
+}
+
 TEST(Report, ShowsTheGates) {
   Comparison c = five_cases(5);
   c.gates = {{"tps>=2", "a", 1.25, false}};
