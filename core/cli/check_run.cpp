@@ -76,15 +76,16 @@ LoadedConfig check_config(const std::string& path,
   throw Stop{backend.empty() ? kExitUsage : kExitPlugin, text};
 }
 
-std::string ask_worker(const std::vector<std::string>& argv, bool capture_err) {
-  const SubprocessResult result = run_subprocess(argv, {.limit = {}, .capture_err = capture_err});
+std::string ask_worker(const std::vector<std::string>& argv) {
+  const SubprocessResult result = run_subprocess(argv, {.limit = {}});
   if (result.ending.signal == SIGINT || result.ending.signal == SIGTERM)
     throw Stop{128 + result.ending.signal, ""};
-  if (result.ending.signal != 0)
-    throw Stop{kExitFailed,
-               argv[0] + " " + argv[1] + " was killed by " + ending_text(result.ending)};
   std::string err = result.err;
   while (!err.empty() && err.back() == '\n') err.pop_back();
+  if (result.ending.signal != 0)
+    throw Stop{kExitFailed,
+               argv[0] + " " + argv[1] + " was killed by " + ending_text(result.ending) +
+                   (err.empty() ? "" : "; it had printed:\n" + err)};
   if (!result.ending.ok()) throw Stop{result.ending.exit_code, err};
   if (!err.empty()) print_message(err);
   return result.out;

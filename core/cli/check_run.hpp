@@ -23,10 +23,9 @@ LoadedConfig check_config(const std::string& path,
                           int world,
                           std::string& worker);
 
-// Runs the worker argv[0] and returns its stdout. Its stderr passes through; with capture_err it is
-// captured, becomes Stop::text if the worker fails, and is printed otherwise. Throws Stop: with the
-// worker's exit code, with 128 + n after SIGINT or SIGTERM, and with kExitFailed after another
-// signal.
-std::string ask_worker(const std::vector<std::string>& argv, bool capture_err = false);
+// Runs the worker argv[0] and returns its stdout. Its stderr becomes Stop::text if the worker
+// fails, and is printed otherwise. Throws Stop: with the worker's exit code, with 128 + n after
+// SIGINT or SIGTERM, and with kExitFailed after another signal.
+std::string ask_worker(const std::vector<std::string>& argv);
 
 }  // namespace yoke

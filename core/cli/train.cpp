@@ -53,19 +53,17 @@ void add_config(std::vector<std::string>& argv, const Request& request) {
 }
 
 // Runs the worker to make the plan for a number of machines, which starts no ranks and uses no
-// device. run_dir: folder of a run that continues; "" = the plan chooses one. The worker's errors
-// go to stderr unchanged, or into the text of Stop if `capture_err` is set.
+// device. run_dir: folder of a run that continues; "" = the plan chooses one.
 RankStart make_plan(const Request& request,
                     const std::string& worker,
                     int machines,
-                    const std::string& run_dir = "",
-                    bool capture_err = false) {
+                    const std::string& run_dir = "") {
   std::vector<std::string> argv{worker, "--plan"};
   if (const int world = world_size(request, machines); world > 0)
     argv.insert(argv.end(), {"--world", concat(world)});
   if (!run_dir.empty()) argv.insert(argv.end(), {"--run-dir", run_dir});
   add_config(argv, request);
-  const std::string out = ask_worker(argv, capture_err);
+  const std::string out = ask_worker(argv);
   try {
     const auto plan = nlohmann::json::parse(out);
     RankStart start;
@@ -187,7 +185,7 @@ int start_elastic(Request request, const Machines& machines) {
                      concat(e.min, ":", machines.count, "), ", fault) +
                      ", or leave it unset, so that the backend chooses it for each attempt"};
     }
-    return make_plan(request, worker, count, run_dir, /*capture_err=*/true);
+    return make_plan(request, worker, count, run_dir);
   };
   return run_elastic(e);
 }

@@ -49,8 +49,7 @@ double number(const std::string& flag, const std::string& text, double min, doub
   // Comparisons with NaN are false.
   if (used != text.size() || !(value >= min && value <= max)) {
     throw Refused(kExitUsage,
-                  concat("yoke generate: ", flag, " ", text, "; allowed: a number from ", min) +
-                      concat(" to ", max));
+                  concat(flag, " ", text, "; allowed: a number from ", min) + concat(" to ", max));
   }
   return value;
 }
@@ -58,8 +57,7 @@ double number(const std::string& flag, const std::string& text, double min, doub
 int64_t whole_number(const std::string& flag, const std::string& text, double min, double max) {
   const double value = number(flag, text, min, max);
   if (value != std::floor(value))
-    throw Refused(kExitUsage,
-                  concat("yoke generate: ", flag, " ", text, "; allowed: a whole number"));
+    throw Refused(kExitUsage, concat(flag, " ", text, "; allowed: a whole number"));
   return static_cast<int64_t>(value);
 }
 
@@ -68,8 +66,7 @@ Request parse(const std::vector<std::string>& args) {
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string& word = args[i];
     const auto value = [&]() -> const std::string& {
-      if (i + 1 == args.size())
-        throw Refused(kExitUsage, "yoke generate: " + word + " needs a value");
+      if (i + 1 == args.size()) throw Refused(kExitUsage, word + " needs a value");
       return args[++i];
     };
     if (word == "--prompt") {
@@ -93,24 +90,20 @@ Request parse(const std::vector<std::string>& args) {
     } else if (word == "--seed") {
       r.seed = static_cast<uint64_t>(whole_number(word, value(), 0, 9e15));
     } else if (word.rfind("--", 0) == 0 || !r.checkpoint.empty()) {
-      throw Refused(
-          kExitUsage,
-          "yoke generate: unexpected '" + word + "'; yoke generate --help lists the options");
+      throw Refused(kExitUsage,
+                    "unexpected '" + word + "'; yoke generate --help lists the options");
     } else {
       r.checkpoint = word;
     }
   }
-  if (r.checkpoint.empty())
-    throw Refused(kExitUsage, "yoke generate: no checkpoint was given; give its folder");
+  if (r.checkpoint.empty()) throw Refused(kExitUsage, "no checkpoint was given; give its folder");
   if (r.prompt && r.prompt->empty())
-    throw Refused(kExitUsage, "yoke generate: --prompt is empty; give at least one character");
+    throw Refused(kExitUsage, "--prompt is empty; give at least one character");
   if (r.chat == r.chat_template.empty())
-    throw Refused(
-        kExitUsage,
-        "yoke generate: --chat and --template NAME belong together; give both, or none of "
-        "them");
-  if (!r.chat && !r.system.empty())
-    throw Refused(kExitUsage, "yoke generate: --system needs --chat");
+    throw Refused(kExitUsage,
+                  "--chat and --template NAME belong together; give both, or none of "
+                  "them");
+  if (!r.chat && !r.system.empty()) throw Refused(kExitUsage, "--system needs --chat");
   return r;
 }
 
@@ -124,7 +117,7 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const Request& request, const Mo
     tokenizer = Tokenizer::bytes();
   } else if (request.tokenizer.empty() && !found) {
     throw Refused(kExitUsage,
-                  concat("yoke generate: the model has ", dims.vocab, " token ids, but ", folder) +
+                  concat("the model has ", dims.vocab, " token ids, but ", folder) +
                       " holds no tokenizer; give the folder of its tokenizer with "
                       "--tokenizer FOLDER, or, if its tokens are bytes, --tokenizer bytes");
   } else {
@@ -133,7 +126,7 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const Request& request, const Mo
   if (tokenizer->facts().vocab_size > dims.vocab) {
     throw Refused(
         kExitUsage,
-        concat("yoke generate: the tokenizer ", tokenizer->facts().path, " has ids up to ") +
+        concat("the tokenizer ", tokenizer->facts().path, " has ids up to ") +
             concat(tokenizer->facts().vocab_size - 1, ", but the model has ", dims.vocab) +
             " token ids; give the tokenizer with which the model was trained");
   }
@@ -154,13 +147,12 @@ Opened open_model(const Request& request) {
     const std::vector<int64_t> steps = steps_in(place);
     if (has("/config.json") || steps.empty()) continue;
     throw Refused(kExitUsage,
-                  "yoke generate: " + folder +
-                      " is not a checkpoint, but holds some; the newest one is " + place + "/" +
-                      step_name(steps.front()));
+                  folder + " is not a checkpoint, but holds some; the newest one is " + place +
+                      "/" + step_name(steps.front()));
   }
   if (has("/manifest.json") && !has("/config.json")) {
     throw Refused(kExitUsage,
-                  "yoke generate: " + folder +
+                  folder +
                       " holds no built-in language model (it has no config.json); only those "
                       "can continue a text");
   }
@@ -176,7 +168,7 @@ Opened open_model(const Request& request) {
     throw;
   } catch (const Error& e) {
     if (e.code() == YOKE_DATA_LOSS) throw;
-    throw Refused(kExitUsage, std::string("yoke generate: ") + e.what());
+    throw Refused(kExitUsage, e.what());
   }
 }
 
@@ -251,11 +243,11 @@ std::vector<int64_t> prompt_ids(const Tokenizer& tokenizer, const std::string& p
   try {
     tokenizer.encoder()->encode(prompt, ids);
   } catch (const Error& e) {
-    throw Refused(kExitUsage, std::string("yoke generate: --prompt: ") + e.what());
+    throw Refused(kExitUsage, std::string("--prompt: ") + e.what());
   }
   if (ids.empty()) {
     throw Refused(kExitUsage,
-                  "yoke generate: the tokenizer " + tokenizer.facts().path +
+                  "the tokenizer " + tokenizer.facts().path +
                       " turns the prompt into no tokens; give another --prompt");
   }
   return {ids.begin(), ids.end()};
@@ -331,7 +323,7 @@ void chat(const Request& request, const Tokenizer& tokenizer, Generator& generat
       if (terminal) print("> ");
     }
   } catch (const Error& e) {
-    throw Refused(kExitUsage, std::string("yoke generate: ") + e.what());
+    throw Refused(kExitUsage, e.what());
   }
 }
 

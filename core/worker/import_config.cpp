@@ -39,10 +39,11 @@ Request parse(std::vector<std::string> args) {
   Request request;
   request.partial = std::erase(args, "--partial") > 0;
   if (args.empty() || args[0].starts_with("-") || args[0].find('=') != std::string::npos) {
-    throw Refused(kExitUsage, "usage: yoke config import [--partial] FILE [KEY=VALUE ...]");
+    throw Refused(kExitUsage,
+                  "no file was given; usage: yoke config import [--partial] FILE [KEY=VALUE ...]");
   }
   if (!std::filesystem::is_regular_file(args[0]))
-    throw Refused(kExitUsage, "yoke config import: " + args[0] + " is not a file");
+    throw Refused(kExitUsage, args[0] + " is not a file");
   request.file = args[0];
   request.overrides.assign(args.begin() + 1, args.end());
   for (const std::string& override : request.overrides)
@@ -140,7 +141,7 @@ ConfigReader choose_by_content(const Request& request, const std::vector<ConfigR
   }
   if (fitting.size() == 1) return fitting[0];
   throw Refused(kExitUsage,
-                "yoke config import: " + request.file + " can be read by " +
+                request.file + " can be read by " +
                     (fitting.empty() ? "no backend" : "several backends") +
                     "; correct it, or add parallel_backend=NAME" + reasons);
 }
@@ -159,8 +160,7 @@ ConfigReader choose_reader(const Request& request) {
   if (fitting.size() == 1) return fitting[0];
   if (fitting.size() > 1) return choose_by_content(request, fitting);
   throw Refused(kExitUsage,
-                "yoke config import: the name of " + request.file +
-                    " matches the patterns of no backend (" +
+                "the name of " + request.file + " matches the patterns of no backend (" +
                     (known.empty() ? "none imports files" : known) +
                     "); rename it, or add parallel_backend=NAME");
 }
@@ -282,7 +282,7 @@ std::vector<std::string> refused_keys(const Request& request, const PlanResult& 
 // be the one that the file describes.
 void check_complete(const Request& request, const std::vector<std::string>& refused) {
   if (refused.empty() || request.partial) return;
-  std::string text = "yoke config import: " + request.file + " has " +
+  std::string text = request.file + " has " +
                      (refused.size() == 1 ? "a key" : std::to_string(refused.size()) + " keys") +
                      " that cannot be honoured, so no run file is written; change the file, or "
                      "import the rest of it with --partial";

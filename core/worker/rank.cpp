@@ -290,17 +290,20 @@ std::unique_ptr<World> connect_ranks(const Rendezvous& rendezvous, const CommOpt
 
 }  // namespace
 
-int guarded(const std::function<int()>& body) {
+int guarded(const std::function<int()>& body, const char* prefix) {
+  const auto print = [&](const std::string& text) {
+    std::fprintf(stderr, "%s%s\n", prefix, text.c_str());
+  };
   try {
     return body();
   } catch (const Refused& e) {
-    std::fprintf(stderr, "%s\n", e.what());
+    print(e.what());
     return e.exit_code();
   } catch (const Error& e) {
-    std::fprintf(stderr, "%s\n", e.what());
+    print(e.what());
     return exit_code_of(e);
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "%s\n", first_part(e.what()).c_str());
+    print(first_part(e.what()));
     return kExitFailed;
   }
 }

@@ -35,8 +35,8 @@ int run_process(const RankArguments& arguments,
 // that failed first. Throws Error.
 int run_threads(const RankArguments& arguments, int32_t world_size, const Families& families);
 
-// Runs body and returns what it returns. If body throws, prints the exception to stderr and
-// returns the exit code for it. Thread-safe.
-int guarded(const std::function<int()>& body);
+// Runs body and returns what it returns. If body throws, prints the exception to stderr, after
+// `prefix`, and returns the exit code for it. Thread-safe.
+int guarded(const std::function<int()>& body, const char* prefix = "yoke: ");
 
 }  // namespace yoke

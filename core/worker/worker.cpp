@@ -282,6 +282,15 @@ int dispatch(const Words& words, const Families& families) {
   return find_flag(kCommands, words, 0).run({words.begin() + 1, words.end()}, families);
 }
 
+// Returns whether a command answers `yoke`, which prints its errors after "yoke: ". Other commands
+// take the place of `yoke` or are ranks, and do so themselves.
+bool is_question(const Words& words) {
+  constexpr const char* kQuestions[] = {
+      "--probe", "--check", "--doctor", "--plan", "--forecast", "--layouts", "--config"};
+  return !words.empty() &&
+         std::find(std::begin(kQuestions), std::end(kQuestions), words[0]) != std::end(kQuestions);
+}
+
 // A rank needs several connections for each peer; the usual limit of 1024 open files is for
 // programs that use select(), which we do not.
 void raise_open_files() {
@@ -301,7 +310,8 @@ int worker_main(int argc, char** argv, const std::map<std::string, Family>& fami
   raise_open_files();
   // The profiler would warn about missing GPUs.
   setenv("KINETO_LOG_LEVEL", "99", 0);
-  return guarded([&] { return dispatch({argv + 1, argv + argc}, families); });
+  const Words words(argv + 1, argv + argc);
+  return guarded([&] { return dispatch(words, families); }, is_question(words) ? "" : "yoke: ");
 }
 
 }  // namespace yoke

@@ -29,7 +29,7 @@ TEST(ConfigImport, WritesNothingIfAKeyCannotBeHonoured) {
                        "amp": {"enabled": true}})");
   const std::pair<const char*, std::vector<const char*>> cases[] = {
       {"hsdp.yaml",
-       {"yoke config import: hsdp.yaml has a key that cannot be honoured, so no run file",
+       {"yoke: hsdp.yaml has a key that cannot be honoured, so no run file",
         "--partial\n  hsdp.yaml:5: fsdp_config.fsdp_offload_params = true; allowed: false"}},
       {"ds.json",
        {"ds.json has 3 keys that cannot be honoured",

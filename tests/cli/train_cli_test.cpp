@@ -98,15 +98,16 @@ TEST_F(Train, StartsNoRankWhenThePlanIsRefused) {
       "[ \"$1\" = --plan ] || echo rank >> started; echo 'two faults' >&2; exit 2");
   const SubprocessResult r = run({"run.toml", "--nproc", "2"});
   EXPECT_EQ(r.ending.exit_code, 2);
-  EXPECT_EQ(r.err, "two faults\n");
+  EXPECT_EQ(r.err, "yoke: two faults\n");
   EXPECT_FALSE(std::filesystem::exists(install.folder() / "started"));
 }
 
 TEST_F(Train, NamesTheSignalThatKilledThePlan) {
-  install.write_worker("kill -SEGV $$");
+  install.write_worker("echo last words >&2; kill -SEGV $$");
   const SubprocessResult r = run({"run.toml"});
   EXPECT_EQ(r.ending.exit_code, 1);
-  EXPECT_THAT(r.err, HasSubstr("--plan was killed by signal 11 (SIGSEGV)"));
+  EXPECT_THAT(r.err,
+              HasSubstr("--plan was killed by signal 11 (SIGSEGV); it had printed:\nlast words\n"));
 }
 
 // ---- Wrong words ----
