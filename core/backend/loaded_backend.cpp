@@ -225,10 +225,13 @@ WrappedModel::WrappedModel(WrappedModel&& other) noexcept
 }
 
 WrappedModel::~WrappedModel() {
-  if (result_.model != nullptr) calls_->table.destroy_model(&result_.model);
+  if (result_.model == nullptr) return;
+  const BackendCall call("destroy_model");
+  calls_->table.destroy_model(&result_.model);
 }
 
 void WrappedModel::checkpoint(const YokeCheckpointArgs& args) {
+  const BackendCall call("checkpoint");
   const int32_t code = calls_->table.checkpoint(result_.model, &args, error_.get());
   if (code != YOKE_OK) fail("checkpoint", code);
 }
@@ -248,7 +251,9 @@ BackendContext::BackendContext(BackendContext&& other) noexcept
     : calls_(std::move(other.calls_)), context_(std::exchange(other.context_, nullptr)) {}
 
 BackendContext::~BackendContext() {
-  if (context_ != nullptr) calls_->table.destroy(&context_);
+  if (context_ == nullptr) return;
+  const BackendCall call("destroy");
+  calls_->table.destroy(&context_);
 }
 
 WrappedModel BackendContext::wrap_model(const YokeModel& model) {
@@ -256,6 +261,7 @@ WrappedModel BackendContext::wrap_model(const YokeModel& model) {
   result.header = YOKE_HEADER(YokeWrapResult, YOKE_ID_WRAP_RESULT);
   result.param_bytes = result.grad_bytes = result.optimizer_bytes = -1;
   YokeError err = make_error();
+  const BackendCall call("wrap_model");
   check_call(*calls_, "wrap_model", calls_->table.wrap_model(context_, &model, &result, &err), err);
   if (result.model == nullptr)
     throw Error(YOKE_INTERNAL, calls_->name + ": wrap_model returned neither a model nor an error");
@@ -275,7 +281,10 @@ LoadedBackend::LoadedBackend(const ParallelBackend* table, const std::string& pa
   auto calls = std::make_shared<BackendCalls>(BackendCalls{accept(table, path), path, path});
   const YokeDescription* theirs = nullptr;
   YokeError err = make_error();
-  check_call(*calls, "describe", calls->table.describe(&theirs, &err), err);
+  {
+    const BackendCall call("describe");
+    check_call(*calls, "describe", calls->table.describe(&theirs, &err), err);
+  }
   check_description(theirs, path, version(calls->table.abi_major, calls->table.abi_minor));
   auto own = std::make_shared<Description>();
   own->description = clamped(*theirs);
@@ -307,6 +316,7 @@ PlanResult LoadedBackend::plan(const YokeModelSummary& model,
   args.refuse = add_remark;
   args.refuse_ctx = &report;
   YokeError err = make_error();
+  const BackendCall call("plan");
   const int32_t code = calls_->table.plan(&args, &plan, &err);
   // Refusals already explain a failure. If there are none, an error code becomes an Error.
   if (report.refusals.empty()) check_call(*calls_, "plan", code, err);
@@ -316,6 +326,7 @@ PlanResult LoadedBackend::plan(const YokeModelSummary& model,
 BackendContext LoadedBackend::init(const YokeInitArgs& args) const {
   YokeContext* context = nullptr;
   YokeError err = make_error();
+  const BackendCall call("init");
   check_call(*calls_, "init", calls_->table.init(&args, &context, &err), err);
   return BackendContext(calls_, context);
 }

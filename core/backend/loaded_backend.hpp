@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/backend/backend_call.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -65,6 +66,7 @@ class WrappedModel {
   // call.
   YokeStepResult step(const YokeStepArgs& args) {
     YokeStepResult out = kNoResult;
+    const BackendCall call("step");
     const int32_t code = step_(result_.model, &args, &out, error_.get());
     if (code != YOKE_OK) [[unlikely]]
       fail("step", code);

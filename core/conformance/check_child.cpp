@@ -78,7 +78,7 @@ int check_main(const std::vector<std::string>& words) {
     throw Error(YOKE_INVALID_ARGUMENT, "yoke-worker --check " + id + ": no such check");
   limit_resources();
   const Report report(given["--report"]);
-  report_crashes_to(report.fd());
+  report_crashes({.fd = report.fd(), .before_frame = "frame ", .most_frames = 32});
   conformance::set_progress([&](const std::string& where) { report.line("at " + where); });
   TorchTestBed test_bed;
   conformance::Subject subject{

@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kMostFrames = 32;
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-int report_fd = -1;
+CrashReport g_report{};
 
 // Returns the address of the instruction that has crashed, or NULL if that is unknown.
 void* address_of(const void* context) {
@@ -51,29 +51,34 @@ void write_frame(void* address) {
   char line[512];
   const int size = std::snprintf(line,
                                  sizeof line,
-                                 inside ? "frame %s+0x%zx (%s)\n" : "frame %s+0x%zx%s\n",
+                                 inside ? "%s%s+0x%zx (%s)\n" : "%s%s+0x%zx%s\n",
+                                 g_report.before_frame,
                                  file,
                                  static_cast<size_t>(offset),
                                  inside ? info.dli_sname : "");
-  if (size > 0 && ::write(report_fd, line, static_cast<size_t>(size)) < 0) return;
+  if (size > 0 && ::write(g_report.fd, line, static_cast<size_t>(size)) < 0) return;
 }
 
 void on_crash(int signal, siginfo_t*, void* context) {
+  if (g_report.write_head != nullptr) g_report.write_head(g_report.fd);
   void* frames[kMostFrames];
   const int count = ::backtrace(frames, kMostFrames);
   void* const crashed = address_of(context);
   int first = 0;  // the frames before it belong to this handler
   while (first < count && frames[first] != crashed) ++first;
-  if (first == count) write_frame(crashed);
-  for (int i = first == count ? 0 : first; i < count; ++i) write_frame(frames[i]);
+  if (first == count) {
+    first = 0;
+    write_frame(crashed);
+  }
+  for (int i = first; i < count && i < first + g_report.most_frames; ++i) write_frame(frames[i]);
   ::raise(signal);  // SA_RESETHAND has restored the usual course
 }
 
 }  // namespace
 
-void report_crashes_to(int fd) {
+void report_crashes(const CrashReport& report) {
   static char stack[1 << 16];
-  report_fd = fd;
+  g_report = report;
   void* frames[1];
   ::backtrace(frames, 1);
   const stack_t own{stack, 0, sizeof stack};

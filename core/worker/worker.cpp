@@ -7,16 +7,21 @@
 #include <ATen/Version.h>
 #include <c10/util/Logging.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "core/backend/backend_call.hpp"
 #include "core/backend/probe.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/conformance/check_child.hpp"
+#include "core/conformance/crash_report.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "core/launch/environment.hpp"
 #include "core/run/job_forecast.hpp"
@@ -276,10 +281,35 @@ constexpr Flag<RunCommand> kCommands[] = {
     {"--virtual", 1, run_virtual_ranks},
 };
 
+// Writes the first line about a crash of this thread. A signal handler calls it.
+void write_crash_head(int fd) {
+  const auto write_all = [fd](const char* text) {
+    if (::write(fd, text, std::strlen(text)) < 0) return;
+  };
+  write_all("crashed");
+  if (backend_call != nullptr) {
+    write_all(" inside ");
+    write_all(backend_call);
+    write_all(" of the backend");
+  }
+  write_all("; innermost functions first:\n");
+}
+
+// If this process crashes, it first names the function of the backend and the innermost functions
+// on the stack. A sanitizer, which handles the signals already, writes reports of its own.
+void explain_crashes() {
+  struct sigaction current {};
+  if (::sigaction(SIGSEGV, nullptr, &current) == 0 && current.sa_handler == SIG_DFL)
+    report_crashes({STDERR_FILENO, "  ", 8, write_crash_head});
+}
+
 int dispatch(const Words& words, const Families& families) {
   if (words.empty() || !words[0].starts_with("--"))
     refuse(" is started by `yoke train CONFIG`; it has no other use");
-  return find_flag(kCommands, words, 0).run({words.begin() + 1, words.end()}, families);
+  const auto& command = find_flag(kCommands, words, 0);
+  const bool explains_itself = words[0] == "--probe" || words[0] == "--check";
+  if (!explains_itself) explain_crashes();
+  return command.run({words.begin() + 1, words.end()}, families);
 }
 
 // Returns whether a command answers `yoke`, which prints its errors after "yoke: ". Other commands

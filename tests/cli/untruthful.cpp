@@ -1,4 +1,5 @@
 // untruthful: replicas with one lie, chosen by the option `lie`. With "" it tells the truth.
+#include <csignal>
 #include <set>
 #include <string>
 #include <vector>
@@ -62,6 +63,7 @@ class Replica final : public yoke::Wrapped {
   YokeWrapResult wrap_result() const override { return state_.bytes(); }
   YokeStepResult step(const YokeStepArgs& args) override {
     const int64_t begin = events_->now(events_->ctx);
+    if (lie_ == "crash" && host_.rank == host_.world_size - 1) raise(SIGSEGV);
     auto [loss, weight] = ranks_.sum(state_.run(args, host_));
     if (!yoke::is_training(args)) return yoke::step_result(args, loss, weight, yoke::kUnknown);
     ranks_.all_reduce(state_.grad()).wait();

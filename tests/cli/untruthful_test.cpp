@@ -150,5 +150,17 @@ TEST_F(Untruthful, TooManyEventsAreDroppedAndCounted) {
   EXPECT_EQ(metric("untruthful.error64").size(), 0u);
 }
 
+// Not a lie, but a crash.
+TEST_F(Untruthful, ThatCrashesIsReportedWithTheFunction) {
+  for (const char* ranks : {"1", "2"}) {
+    const SubprocessResult r = train({"untruthful.lie=crash", "--nproc", ranks});
+    EXPECT_EQ(r.ending.exit_code, 5);
+    EXPECT_THAT(r.err,
+                AllOf(HasSubstr("was killed by signal 11 (SIGSEGV)"),
+                      HasSubstr("crashed inside step of the backend; innermost functions first:\n"),
+                      HasSubstr("  untruthful.so+0x")));
+  }
+}
+
 }  // namespace
 }  // namespace yoke::testing
