@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/base/exit_code.hpp"
 #include "core/base/text.hpp"
@@ -13,6 +14,7 @@
 #include "core/checkpoint/retention.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/table.hpp"
+#include "core/config/toml_file.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -36,15 +38,29 @@ struct Request {
 struct Listed {
   std::string path;
   CheckpointInfo info;
+  std::optional<int64_t> steps{};  // all steps of the run; none = unknown
   uint64_t bytes = 0;
   std::string fault;
 };
 
+// Returns train.steps of the run in whose folder a checkpoint is; nothing if it is elsewhere.
+std::optional<int64_t> steps_of_run(const std::string& checkpoint) {
+  const fs::path run = fs::absolute(checkpoint).parent_path().parent_path();
+  for (const TomlEntry& entry : parse_toml_file(run / "config.resolved.toml").entries) {
+    const auto* steps = std::get_if<int64_t>(&entry.value.data);
+    if (steps != nullptr && entry.dotted() == "train.steps") return *steps;
+  }
+  return std::nullopt;
+}
+
 Listed look_at(const std::string& path) {
-  Listed listed{path, {}, 0, ""};
+  Listed listed;
+  listed.path = path;
   try {
     const CheckpointReader reader(path);
     listed.info = reader.info();
+    listed.steps = steps_of_run(path);
+    if (!listed.steps && listed.info.finished) listed.steps = listed.info.step;
     listed.bytes = reader.bytes();
   } catch (const Error& e) {
     listed.fault = e.what();
@@ -79,8 +95,13 @@ std::vector<std::string> checkpoints_in(const std::string& place) {
   return paths;
 }
 
+// Returns "10 of 20", or "10" if the number of steps of the run is unknown.
+std::string progress(const Listed& c) {
+  return concat(c.info.step) + (c.steps ? concat(" of ", *c.steps) : "");
+}
+
 int list(const Request& request) {
-  Table table({"checkpoint", "step", "size", "run", "eval loss", "state"});
+  Table table({"checkpoint", "step", "size", "eval loss", "state"});
   Json json = Json::array();
   for (const std::string& path : checkpoints_in(request.place)) {
     const Listed c = look_at(path);
@@ -88,14 +109,14 @@ int list(const Request& request) {
     json.push_back({{"path", path},
                     {"complete", whole},
                     {"step", whole ? Json(c.info.step) : Json()},
+                    {"steps", c.steps ? Json(*c.steps) : Json()},
                     {"bytes", whole ? Json(c.bytes) : Json()},
                     {"finished", whole ? Json(c.info.finished) : Json()},
                     {"eval_loss", c.info.eval_loss ? Json(*c.info.eval_loss) : Json()},
                     {"fault", whole ? Json() : Json(c.fault)}});
     table.add({path,
-               whole ? concat(c.info.step) : "-",
+               whole ? progress(c) : "-",
                whole ? bytes_text(c.bytes) : "-",
-               whole ? (c.info.finished ? "finished" : "unfinished") : "-",
                c.info.eval_loss ? string_printf("%.6g", *c.info.eval_loss) : "-",
                whole ? "complete" : "damaged: " + c.fault});
   }

@@ -145,6 +145,17 @@ TEST_F(Run, IsListedUnderBothNamesOfTheCommand) {
   EXPECT_EQ(here_.yoke({"checkpoint", "list"}).out, listed);
 }
 
+TEST_F(Run, IsListedWithItsNumberOfStepsIfThatIsKnown) {
+  ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const std::string whole = here_.yoke({"checkpoint", "ls"}).out;
+  EXPECT_THAT(whole, HasSubstr(checkpoint(2) + "  2 of 4 "));
+  EXPECT_THAT(whole, HasSubstr(checkpoint(4) + "  4 of 4 "));
+  std::filesystem::remove(here_.folder() / "runs/r/config.resolved.toml");
+  const std::string alone = here_.yoke({"checkpoint", "ls"}).out;
+  EXPECT_THAT(alone, HasSubstr(checkpoint(2) + "  2    "));
+  EXPECT_THAT(alone, HasSubstr(checkpoint(4) + "  4 of 4 ")) << "it was saved after the last step";
+}
+
 TEST_F(Run, ThatIsFinishedIsNotResumed) {
   ASSERT_TRUE(here_.yoke(train({})).ending.ok());
   const SubprocessResult again = here_.yoke(train({"checkpoint.resume=auto"}));
