@@ -50,7 +50,7 @@ void check_precision(const AccelerateConfig& config, const YokePlan& plan, PlanM
   const std::string run = dtype_name(plan.param_dtype);
   messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
-                      is_narrow(plan.param_dtype) ? run : "no",
+                      is_narrow(plan.param_dtype) ? run : "\"no\" (" + run + ")",
                       dtype == 0
                           ? "Accelerate has no such precision; use no, bf16, fp16 or fp8"
                           : concat("the run has precision.param = \"",

@@ -16,7 +16,7 @@ const std::string kFsdp = "distributed_type: FSDP\n";
 TEST(Fp16, IsThatOfTheRunWithTheScaleOfGradScaler) {
   const std::string fp16 = "mixed_precision: fp16\n";
   EXPECT_THAT(ask(kDdp + fp16),
-              ElementsAre(AllOf(HasSubstr("mixed_precision = fp16; allowed: no"),
+              ElementsAre(AllOf(HasSubstr("mixed_precision = fp16; allowed: \"no\" (fp32)"),
                                 HasSubstr("precision.param=fp16"))));
   PlanRequest run(2, kDdp + fp16);
   run.plan.plan.param_dtype = YOKE_F16;

@@ -16,7 +16,7 @@ const std::string kDdp = "distributed_type: MULTI_CPU\n";
 TEST(Fp8, IsThatOfProducts) {
   const std::string yaml = kDdp + "mixed_precision: fp8\n";
   EXPECT_THAT(ask(yaml),
-              ElementsAre(AllOf(HasSubstr("mixed_precision = fp8; allowed: no"),
+              ElementsAre(AllOf(HasSubstr("mixed_precision = fp8; allowed: \"no\" (fp32)"),
                                 HasSubstr("precision.param=bf16"))));
   PlanRequest run(2, yaml + "fp8_config: {backend: AO, pad_inner_dim: false}\n");
   run.plan.plan.param_dtype = YOKE_BF16;

@@ -316,7 +316,7 @@ TEST(Batch, TensorParallelRanksAreNotDataRanks) {
 
 TEST(Precision, MustMatchTheRun) {
   EXPECT_THAT(ask(kDdp + "mixed_precision: bf16\n"),
-              ElementsAre(AllOf(HasSubstr("mixed_precision = bf16; allowed: no"),
+              ElementsAre(AllOf(HasSubstr("mixed_precision = bf16; allowed: \"no\" (fp32)"),
                                 HasSubstr("precision.param=bf16"))));
   PlanRequest run(2, version_2("fsdp_reshard_after_forward: true") + "mixed_precision: bf16\n");
   run.plan.plan.param_dtype = YOKE_BF16;
