@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
@@ -91,16 +92,28 @@ std::string note_of(const CheckOutcome& outcome) {
   return outcome.follows.empty() ? "" : "follows from " + outcome.follows;
 }
 
+// Returns a row for each check, except for those that were not run because another one failed:
+// after a file that does not load, these are almost all. A line gives their number.
 std::string outcomes_table(const std::vector<CheckOutcome>& outcomes) {
   Table table({"check", "", "seconds", "holds", ""});
+  std::map<std::string, int> left_out;  // number of checks, by the check that failed
   for (const CheckOutcome& o : outcomes) {
+    if (o.status == CheckOutcome::kNotRun && !o.follows.empty()) {
+      ++left_out[o.follows];
+      continue;
+    }
     table.add({o.check->id,
                o.status == CheckOutcome::kPassed ? "ok" : status_name(o),
                o.seconds > 0 ? string_printf("%.1f", o.seconds) : "",
                o.check->title,
                note_of(o)});
   }
-  return table.text();
+  std::string text = table.text();
+  for (const auto& [failed, count] : left_out) {
+    const char* were = count == 1 ? " check was" : " checks were";
+    text += concat(count, were, " not run, because ", failed, " failed\n");
+  }
+  return text;
 }
 
 // Describes the failures that do not follow from others.

@@ -79,6 +79,18 @@ TEST(CheckReports, AreWrittenAsJsonAndJunit) {
   EXPECT_NE(xml.find("tests=\"2\" failures=\"0\""), std::string::npos) << xml;
 }
 
+TEST(CheckReports, LeaveOutRowsOfChecksThatAFailedOnePrevents) {
+  const TempFolder folder;
+  const std::string path = folder.write("no.so", "a text");
+  const SubprocessResult result = check({path, "--json-file", folder / "r.json"});
+  EXPECT_EQ(result.ending.exit_code, 1) << result.err;
+  EXPECT_NE(result.out.find(" checks were not run, because S1 failed\n"), std::string::npos)
+      << result.out;
+  EXPECT_LT(std::count(result.out.begin(), result.out.end(), '\n'), 15) << result.out;
+  const auto json = nlohmann::json::parse(read_file(folder / "r.json"));
+  EXPECT_GT(json["checks"].size(), 50u) << "programs get every row";
+}
+
 struct Misuse {
   std::vector<std::string> words;
   int code;
