@@ -91,7 +91,10 @@ TEST(Torchtitan, SilenceMeansItsDefaults) {
                           "precision.reduce = \"fp32\"",
                           "metrics.every = 10",
                           "metrics.tensorboard = false",
-                          "checkpoint.every = 0"));
+                          "checkpoint.every = 0",
+                          // A key of the file that needs no line is explained.
+                          "# becomes ptd.activation_checkpoint; selective becomes full, which "
+                          "needs less memory and more time"));
 }
 
 TEST(Torchtitan, WithoutAFileSaysNothing) {
