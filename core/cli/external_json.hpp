@@ -8,8 +8,8 @@
 
 namespace yoke {
 
-// Returns every key with its value as flat JSON, with the dimensions of the model filled in, paths
-// of data made absolute, and `steps` as train.steps.
+// Returns every key with its value as flat JSON. The dimensions of the model are filled in, paths
+// to data are absolute, and train.steps is `steps`.
 std::string external_json(const LoadedConfig& config, int64_t steps);
 
 }  // namespace yoke

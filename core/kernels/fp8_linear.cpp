@@ -25,7 +25,7 @@ using torch::autograd::variable_list;
 // tensors of pack(), or x itself and an undefined one.
 Factor round_x(const at::Tensor& x, const Recipe& recipe, bool keep, variable_list& kept) {
   const bool empty = x.numel() == 0;  // such a matrix has no largest element
-  // Of a distributed tensor, which has no storage, only one with a single scale is kept in fp8.
+  // A distributed tensor, which has no storage, is kept in fp8 only if it has a single scale.
   const bool packs =
       recipe.x_for_dw == recipe.x || (recipe.x_for_dw.scaling != Scaling::kNone && x.has_storage());
   if (keep && !empty && packs) {

@@ -15,7 +15,8 @@ namespace {
 bool is_in_no_plan(std::string_view key) {
   return key.starts_with("lr_schedule.") || key.starts_with("loss_scale.") ||
          key == "train.schedule" || key == "train.lr" || key == "train.warmup" ||
-         key == "train.min_lr_factor" || key == "precision.product";
+         key == "train.min_lr_factor" || key == "precision.product" ||
+         key == "precision.fp8_recipe" || key == "precision.fp8_skip";
 }
 
 bool is_refused(const std::string& key, const PlanResult& report) {
@@ -98,6 +99,7 @@ std::vector<std::string> disagreements(const PlanResult& report, const RunConfig
   std::vector<std::string> faults;
   RunConfig actual = run;
   if (!actual.lr_schedule.total_steps) actual.lr_schedule.total_steps = run.train.steps;
+  if (!actual.precision.fp8_recipe) actual.precision.fp8_recipe = "tensorwise";
   for (const PlanRemark& note : report.notes) {
     const std::optional<OtherValue> line = value_of(note);
     if (!line || is_refused(note.key, report)) continue;

@@ -55,6 +55,14 @@ TEST(OtherConfig, AKeyThatTheBackendRefusesIsReportedOnce) {
   EXPECT_THAT(disagreements({.refusals = {note}, .notes = {note}}, RunConfig()), IsEmpty());
 }
 
+// A run without a recipe has the recipe tensorwise.
+TEST(OtherConfig, RecipesAndSkippedMatricesOfFp8MustAgree) {
+  EXPECT_THAT(faults("precision.fp8_recipe = \"tensorwise\""), IsEmpty());
+  EXPECT_EQ(faults("precision.fp8_recipe = \"rowwise\"").size(), 1u);
+  EXPECT_THAT(faults("precision.fp8_skip = [\"lm_head\"]"), IsEmpty());
+  EXPECT_EQ(faults("precision.fp8_skip = [\"layers.0\", \"lm_head\"]").size(), 1u);
+}
+
 TEST(OtherConfig, OtherKeysAreComparedByTheBackend) {
   EXPECT_THAT(faults("train.global_batch = 7"), IsEmpty());
   EXPECT_THAT(faults("deepspeed_stub.zero_stage = 3"), IsEmpty());
