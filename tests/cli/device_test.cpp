@@ -45,7 +45,7 @@ TEST(Device, CudaWithoutADriverIsRefusedInOneSentence) {
   const SubprocessResult r =
       here.yoke({"train", "run.toml", "parallel_backend=ptd", "device=cuda"});
   EXPECT_EQ(r.ending.exit_code, 2);
-  EXPECT_THAT(r.err, StartsWith("device = cuda, but "));
+  EXPECT_THAT(r.err, StartsWith("yoke: device = cuda, but "));
   EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
   EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs"));
 }
