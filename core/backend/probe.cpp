@@ -1,6 +1,8 @@
 // A library runs code as soon as it is loaded, and yoke must survive whatever that code does:
 // crash, exit, hang, print to stdout. Catching signals in our own process would not do, because
 // after a crash its memory cannot be trusted. The price is one more process at the start of a run.
+// A program that has not loaded LibTorch starts a worker for it. A worker makes a copy of itself,
+// because most of the time that a worker needs to start is that of LibTorch.
 #include "core/backend/probe.hpp"
 
 #include <fcntl.h>
@@ -10,6 +12,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/backend/library_file.hpp"
@@ -134,6 +137,25 @@ std::string crash_reason(const SubprocessResult& result, std::chrono::millisecon
   return last.empty() ? reason : reason + "; its last line: " + last;
 }
 
+// Returns the JSON that probe_main() printed, or throws Error. worker: the program that loaded the
+// library.
+std::string answer_of(const SubprocessResult& result,
+                      const std::string& worker,
+                      const std::string& path,
+                      std::chrono::milliseconds limit) {
+  // An exit code of 0 alone is not an answer: a constructor may have called exit(0).
+  if (result.ending.ok() && Json::accept(result.out)) return trimmed(result.out);
+  // The worker refused the library, and its text gives the reason.
+  if (result.ending.exit_code == kExitPlugin)
+    throw Error(YOKE_FAILED_PRECONDITION, trimmed(result.err));
+  throw_rejected(YOKE_FAILED_PRECONDITION,
+                 {path,
+                  kPhase,
+                  crash_reason(result, limit),
+                  "unknown",
+                  "load it in a debugger: gdb --args " + worker + " --probe " + path});
+}
+
 }  // namespace
 
 int probe_main(const std::string& path) {
@@ -159,23 +181,18 @@ std::string probe_backend(const std::string& worker,
                           std::chrono::milliseconds limit) {
   check_library_file(path);
   const SubprocessResult result = run_subprocess({worker, "--probe", path}, {.limit = limit});
-  // An exit code of 0 alone is not an answer: a constructor may have called exit(0).
-  if (result.ending.ok() && Json::accept(result.out)) return trimmed(result.out);
-  // The worker refused the library, and its text gives the reason.
-  if (result.ending.exit_code == kExitPlugin)
-    throw Error(YOKE_FAILED_PRECONDITION, trimmed(result.err));
   // 127: the dynamic loader did not find a library that the worker itself needs.
   if (result.ending.exit_code == 127) {
     throw Error(
         YOKE_INTERNAL,
         worker + " cannot run (" + ending_text(result.ending) + "): " + trimmed(result.err));
   }
-  throw_rejected(YOKE_FAILED_PRECONDITION,
-                 {path,
-                  kPhase,
-                  crash_reason(result, limit),
-                  "unknown",
-                  "load it in a debugger: gdb --args " + worker + " --probe " + path});
+  return answer_of(result, worker, path, limit);
+}
+
+void probe_in_copy(const std::string& path, std::chrono::milliseconds limit) {
+  const std::string worker = std::filesystem::read_symlink("/proc/self/exe").string();
+  answer_of(run_copy([&] { return probe_main(path); }, {.limit = limit}), worker, path, limit);
 }
 
 }  // namespace yoke

@@ -1,5 +1,5 @@
-// Loads a backend for the first time in a separate process, yoke-worker, so that a crash or a
-// hang in its constructors becomes an error message. No LibTorch.
+// Loads a backend for the first time in a separate process, so that a crash or a hang in its
+// constructors becomes an error message. No LibTorch.
 #pragma once
 
 #include <chrono>
@@ -21,5 +21,11 @@ int probe_main(const std::string& path);
 std::string probe_backend(const std::string& worker,
                           const std::string& path,
                           std::chrono::milliseconds limit = std::chrono::minutes(3));
+
+// The same for a worker that is going to load the backend at `path` itself: probe_main() runs in a
+// copy of this process, which has loaded LibTorch already. Call it while the process has one
+// thread.
+void probe_in_copy(const std::string& path,
+                   std::chrono::milliseconds limit = std::chrono::minutes(3));
 
 }  // namespace yoke

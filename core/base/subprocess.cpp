@@ -8,7 +8,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
 
 #include "core/base/signal_name.hpp"
 #include "yoke/text.hpp"
@@ -84,6 +88,55 @@ void read_until_end(int process,
   }
 }
 
+// Starts a process by `start`, which gets the descriptors of its stdout and stderr, and waits until
+// it has ended.
+SubprocessResult run(const std::function<pid_t(int out, int err)>& start,
+                     const SubprocessOptions& options) {
+  Pipe out = make_pipe();
+  Pipe err = options.capture_err ? make_pipe() : Pipe{};
+  std::optional<Clock::time_point> deadline;
+  if (options.limit) deadline = Clock::now() + *options.limit;
+
+  const pid_t pid = start(out.write_end.get(), err.write_end.get());
+  out.write_end.reset();
+  err.write_end.reset();
+  const FileDescriptor process = watch_child(pid);
+  SubprocessResult result;
+  read_until_end(process.get(), out, err, deadline, result);
+  if (result.timed_out) ::kill(pid, SIGKILL);
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  result.ending = ending_of(status);
+  return result;
+}
+
+// Removes all signal handlers, as exec() does.
+void remove_handlers() {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction current {};
+    if (::sigaction(number, nullptr, &current) == 0 && current.sa_handler != SIG_IGN)
+      ::signal(number, SIG_DFL);
+  }
+}
+
+// Runs in the copy.
+[[noreturn]] void run_body(const std::function<int()>& body, int out, int err) {
+  remove_handlers();
+  const FileDescriptor in(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ::dup2(in.get(), STDIN_FILENO);
+  ::dup2(out, STDOUT_FILENO);
+  if (err >= 0) ::dup2(err, STDERR_FILENO);
+  int code = 1;
+  try {
+    code = body();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+  }
+  std::fflush(nullptr);
+  ::_exit(code);
+}
+
 }  // namespace
 
 std::string ending_text(const Ending& ending) {
@@ -109,23 +162,19 @@ FileDescriptor watch_child(pid_t pid) {
 
 SubprocessResult run_subprocess(const std::vector<std::string>& argv,
                                 const SubprocessOptions& options) {
-  Pipe out = make_pipe();
-  Pipe err = options.capture_err ? make_pipe() : Pipe{};
-  std::optional<Clock::time_point> deadline;
-  if (options.limit) deadline = Clock::now() + *options.limit;
+  return run([&](int out, int err) { return spawn(argv, out, err); }, options);
+}
 
-  const pid_t pid = spawn(argv, out.write_end.get(), err.write_end.get());
-  out.write_end.reset();
-  err.write_end.reset();
-  const FileDescriptor process = watch_child(pid);
-  SubprocessResult result;
-  read_until_end(process.get(), out, err, deadline, result);
-  if (result.timed_out) ::kill(pid, SIGKILL);
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  result.ending = ending_of(status);
-  return result;
+SubprocessResult run_copy(const std::function<int()>& body, const SubprocessOptions& options) {
+  std::fflush(nullptr);  // the copy must not print what is still in a buffer
+  const auto start = [&](int out, int err) {
+    const pid_t pid = ::fork();
+    if (pid == 0) run_body(body, out, err);
+    if (pid < 0)
+      throw Error(YOKE_INTERNAL, concat("cannot start a process: ", std::strerror(errno)));
+    return pid;
+  };
+  return run(start, options);
 }
 
 }  // namespace yoke

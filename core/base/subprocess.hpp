@@ -1,9 +1,11 @@
-// Runs a short-lived program and returns what it printed and how it ended.
+// Runs a short-lived program, or a function in a process of its own, and returns what it printed
+// and how it ended.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,5 +46,13 @@ FileDescriptor watch_child(pid_t pid);
 // if it cannot be started, and RESOURCE_EXHAUSTED if no pipe can be made. Thread-safe.
 SubprocessResult run_subprocess(const std::vector<std::string>& argv,
                                 const SubprocessOptions& options = {});
+
+// Runs `body` in a copy of this process, with stdin from /dev/null, and waits until it has ended.
+// The exit code is what `body` returns, or 1 if it throws. What this process has loaded need not be
+// loaded again, unlike in a program of its own. The copy has only the calling thread, so no other
+// thread may hold a lock that `body` needs. It handles signals as a new program would, and ends
+// without running functions of atexit() or destructors of static objects. Errors are those of
+// run_subprocess().
+SubprocessResult run_copy(const std::function<int()>& body, const SubprocessOptions& options = {});
 
 }  // namespace yoke

@@ -2,6 +2,7 @@
 
 #include <csignal>
 
+#include "core/backend/library_file.hpp"
 #include "core/backend/probe.hpp"
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
@@ -14,13 +15,22 @@
 namespace yoke {
 namespace {
 
-// Returns why the chosen backend cannot be used, or "". This is the only probe of the run.
-std::string backend_fault(const RunConfig& run, const std::string& worker) {
+// Returns why the chosen backend cannot be used, or "". Sets `untested` to its path if no probe was
+// made.
+std::string backend_fault(const RunConfig& run,
+                          const std::string& worker,
+                          bool probe,
+                          std::string& untested) {
   if (run.parallel_backend.empty()) return "";  // load_config() has reported that
   try {
     const auto dirs = search_dirs(SearchSettings::current(run.backend_path));
     const std::string path = find_backend(run.parallel_backend, dirs);
-    if (!worker.empty()) probe_backend(worker, path);
+    if (!probe) {
+      check_library_file(path);
+      untested = path;
+    } else if (!worker.empty()) {
+      probe_backend(worker, path);
+    }
     return "";
   } catch (const Error& e) {
     return e.what();
@@ -49,11 +59,12 @@ std::string degree_fault(int world, const Degrees& degrees) {
                 " ranks, or change a degree");
 }
 
-LoadedConfig check_config(const std::string& path,
-                          const std::vector<std::string>& overrides,
-                          int world,
-                          std::string& worker) {
-  LoadedConfig config;
+CheckedRun check_config(const std::string& path,
+                        const std::vector<std::string>& overrides,
+                        int world,
+                        FirstLoad load) {
+  CheckedRun run;
+  LoadedConfig& config = run.config;
   std::vector<std::string> faults;
   try {
     config = load_config(path, overrides, process_environment(), backend_names);
@@ -62,12 +73,13 @@ LoadedConfig check_config(const std::string& path,
     config.run = e.sound_part();
   }
   try {
-    worker = find_worker(config.run.worker);
+    run.worker = find_worker(config.run.worker);
   } catch (const Error& e) {
     faults.push_back(e.what());
   }
-  const std::string backend = backend_fault(config.run, worker);
-  if (backend.empty() && faults.empty()) return config;
+  const bool probe = load == FirstLoad::kNow || !faults.empty();
+  const std::string backend = backend_fault(config.run, run.worker, probe, run.untested);
+  if (backend.empty() && faults.empty()) return run;
 
   if (const std::string fault = degree_fault(world, config.run.degrees); !fault.empty())
     faults.push_back(fault);
@@ -76,7 +88,10 @@ LoadedConfig check_config(const std::string& path,
   throw Stop{backend.empty() ? kExitUsage : kExitPlugin, text};
 }
 
-std::string ask_worker(const std::vector<std::string>& argv) {
+std::string ask_worker(const CheckedRun& run, const std::vector<std::string>& words) {
+  std::vector<std::string> argv{run.worker};
+  argv.insert(argv.end(), words.begin(), words.end());
+  if (!run.untested.empty()) argv.insert(argv.end(), {"--first-load", run.untested});
   const SubprocessResult result = run_subprocess(argv, {.limit = {}});
   if (result.ending.signal == SIGINT || result.ending.signal == SIGTERM)
     throw Stop{128 + result.ending.signal, ""};

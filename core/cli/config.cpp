@@ -39,12 +39,12 @@ int show(const ConfigRequest& request) {
 int show_planned(const ConfigRequest& request) {
   try {
     const std::string world = concat(*count_of("--nproc", request.nproc, "ranks", 1, kMostRanks));
-    std::string worker;
-    check_config(request.config, request.overrides, std::stoi(world), worker);
+    const CheckedRun run =
+        check_config(request.config, request.overrides, std::stoi(world), FirstLoad::kByWorker);
     const char* format = request.json ? "json" : request.origin ? "origin" : "text";
-    std::vector<std::string> argv{worker, "--config", format, "--world", world, request.config};
-    argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
-    std::fputs(ask_worker(argv).c_str(), stdout);
+    std::vector<std::string> words{"--config", format, "--world", world, request.config};
+    words.insert(words.end(), request.overrides.begin(), request.overrides.end());
+    std::fputs(ask_worker(run, words).c_str(), stdout);
     return kExitOk;
   } catch (const Stop& stop) {
     if (!stop.text.empty()) print_message(stop.text);

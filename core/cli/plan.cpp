@@ -158,13 +158,13 @@ void print_text(const Json& answer, const StepForecast& forecast, bool schedule)
 // Returns what the worker answers to `question`.
 Json ask(const char* question, const PlanRequest& request) {
   const int world = count_of("--nproc", request.world, "ranks", 1, kMostRanks).value_or(0);
-  std::string worker;
-  check_config(request.config, request.overrides, world, worker);
-  std::vector<std::string> argv{worker, question};
-  if (world > 0) argv.insert(argv.end(), {"--world", concat(world)});
-  argv.push_back(request.config);
-  argv.insert(argv.end(), request.overrides.begin(), request.overrides.end());
-  return Json::parse(ask_worker(argv));
+  const CheckedRun run =
+      check_config(request.config, request.overrides, world, FirstLoad::kByWorker);
+  std::vector<std::string> words{question};
+  if (world > 0) words.insert(words.end(), {"--world", concat(world)});
+  words.push_back(request.config);
+  words.insert(words.end(), request.overrides.begin(), request.overrides.end());
+  return Json::parse(ask_worker(run, words));
 }
 
 // Returns why no layout is possible, if there is a single reason; "" if there are several.

@@ -1,7 +1,7 @@
-// yoke train runs in four steps: check the configuration, probe the backend, let the worker make a
-// plan, launch the ranks. This program does not link LibTorch, so whatever needs a model (the plan,
-// the data, the checkpoint to resume) is done by `yoke-worker --plan`, which prints one JSON
-// object. Every error that can be found before a rank exists is found here, and reported together
+// yoke train runs in three steps: check the configuration, let the worker make a plan, launch the
+// ranks. This program does not link LibTorch, so whatever needs a backend or a model (the plan, the
+// data, the checkpoint to resume) is done by `yoke-worker --plan`, which prints one JSON object.
+// Every error that can be found before a rank exists is found here, and reported together
 // with the others.
 //
 // Under torchrun, mpirun or srun this process is already one rank. It then checks only the run file
@@ -55,26 +55,26 @@ void add_config(std::vector<std::string>& argv, const Request& request) {
 // Runs the worker to make the plan for a number of machines, which starts no ranks and uses no
 // device. run_dir: folder of a run that continues; "" = the plan chooses one.
 RankStart make_plan(const Request& request,
-                    const std::string& worker,
+                    const CheckedRun& run,
                     int machines,
                     const std::string& run_dir = "") {
-  std::vector<std::string> argv{worker, "--plan"};
+  std::vector<std::string> words{"--plan"};
   if (const int world = world_size(request, machines); world > 0)
-    argv.insert(argv.end(), {"--world", concat(world)});
-  if (!run_dir.empty()) argv.insert(argv.end(), {"--run-dir", run_dir});
-  add_config(argv, request);
-  const std::string out = ask_worker(argv);
+    words.insert(words.end(), {"--world", concat(world)});
+  if (!run_dir.empty()) words.insert(words.end(), {"--run-dir", run_dir});
+  add_config(words, request);
+  const std::string out = ask_worker(run, words);
   try {
     const auto plan = nlohmann::json::parse(out);
     RankStart start;
-    start.worker = worker;
+    start.worker = run.worker;
     start.ranks = plan.at("world_size").get<int>() / machines;
     start.run_dir = plan.at("run_dir");
     start.resume = plan.at("resume");
     return start;
   } catch (const nlohmann::json::exception& e) {
     throw Stop{kExitFailed,
-               worker + " --plan printed something that is not a plan (" + e.what() +
+               run.worker + " --plan printed something that is not a plan (" + e.what() +
                    "); is it a yoke-worker of this version?"};
   }
 }
@@ -119,16 +119,18 @@ int become_rank(Request request, const LaunchEnvironment& env) {
 
 // Starts the ranks of this machine. Machine 0 makes the plan and chooses the run folder for all.
 int start(Request request, const std::optional<Machines>& machines) {
-  std::string worker;
   RankStart start;
   try {
-    const LoadedConfig config =
-        check_config(request.config, request.overrides, most_ranks(request), worker);
-    add_tracer(request, config.run);
-    if (!machines || machines->index == 0) {
-      start = make_plan(request, worker, machines ? machines->count : 1);
+    const bool plans = !machines || machines->index == 0;
+    const CheckedRun run = check_config(request.config,
+                                        request.overrides,
+                                        most_ranks(request),
+                                        plans ? FirstLoad::kByWorker : FirstLoad::kNow);
+    add_tracer(request, run.config.run);
+    if (plans) {
+      start = make_plan(request, run, machines ? machines->count : 1);
     } else {
-      start.worker = worker;
+      start.worker = run.worker;
       start.ranks = *request.nproc;
     }
   } catch (const Stop& stop) {
@@ -157,35 +159,34 @@ Introduction facts_of(const Request& request, const LoadedConfig& config) {
 
 // Starts the ranks of this machine, and starts them again whenever a machine joins or leaves.
 int start_elastic(Request request, const Machines& machines) {
-  std::string worker;
-  LoadedConfig config;
+  CheckedRun run;
   try {
-    config = check_config(request.config, request.overrides, 0, worker);
-    add_tracer(request, config.run);
+    run = check_config(request.config, request.overrides, 0, FirstLoad::kNow);
+    add_tracer(request, run.config.run);
   } catch (const Stop& stop) {
     print_message(stop.text);
     decline_elastic(machines, stop.text);
     throw Stop{stop.exit_code, ""};
   }
   ElasticStart e;
-  e.start.worker = worker;
+  e.start.worker = run.worker;
   e.start.ranks = *request.nproc;
   e.start.machines = machines;
   add_config(e.start.config, request);
   e.min = request.nnodes->min;
   e.restarts = request.restarts;
-  e.saves = config.run.checkpoint.every > 0;
-  e.launch = config.run.launch;
-  e.facts = facts_of(request, config);
+  e.saves = run.config.run.checkpoint.every > 0;
+  e.launch = run.config.run.launch;
+  e.facts = facts_of(request, run.config);
   e.plan = [&](int count, const std::string& run_dir) {
-    const std::string fault = degree_fault(world_size(request, count), config.run.degrees);
+    const std::string fault = degree_fault(world_size(request, count), run.config.run.degrees);
     if (!fault.empty()) {
       throw Stop{kExitUsage,
                  concat("with ", count, count == 1 ? " machine" : " machines", " (--nnodes ") +
                      concat(e.min, ":", machines.count, "), ", fault) +
                      ", or leave it unset, so that the backend chooses it for each attempt"};
     }
-    return make_plan(request, worker, count, run_dir);
+    return make_plan(request, run, count, run_dir);
   };
   return run_elastic(e);
 }

@@ -79,6 +79,7 @@ struct RunArguments {
   // Of a run on several machines: ranks on this one, where all ranks meet, and the name of the run.
   int32_t local_ranks = 0;
   std::string master, job;
+  std::string first_load;  // path of the backend, if it must be probed before it is loaded
 };
 
 using SetArgument = void(RunArguments& a, const std::string& value);
@@ -92,6 +93,7 @@ constexpr Flag<SetArgument> kRunFlags[] = {
     {"--job", 1, [](auto& a, auto& value) { a.job = value; }},
     {"--run-dir", 1, [](auto& a, auto& value) { a.rank.place.dir = value; }},
     {"--resume", 1, [](auto& a, auto& value) { a.rank.place.resume = value; }},
+    {"--first-load", 1, [](auto& a, auto& value) { a.first_load = value; }},
     {"--terminal", 0, [](auto& a, auto&) { a.rank.terminal = true; }},
 };
 
@@ -111,6 +113,17 @@ RunArguments parse_run(const Words& words) {
     }
   }
   if (a.rank.config.empty()) refuse(" is started by `yoke train CONFIG`; it has no other use");
+  return a;
+}
+
+// Parses the arguments of a question about a run, and probes its backend if nobody has.
+RunArguments parse_question(const Words& words) {
+  RunArguments a = parse_run(words);
+  try {
+    if (!a.first_load.empty()) probe_in_copy(a.first_load);
+  } catch (const Error& e) {
+    throw Refused(kExitPlugin, e.what());
+  }
   return a;
 }
 
@@ -144,7 +157,7 @@ nlohmann::ordered_json plan_json(const Job& job) {
 }
 
 int print_plan(const Words& words, const Families& families) {
-  const RunArguments a = parse_run(words);
+  const RunArguments a = parse_question(words);
   const RankCount ranks{.world_size = a.world_size, .all_local = true};
   const Job job = make_job(a.rank.config, a.rank.overrides, ranks, families);
   // A run that is started again has chosen its place before.
@@ -160,7 +173,7 @@ int print_plan(const Words& words, const Families& families) {
 
 // Prints what a step will take, for `yoke plan`.
 int print_forecast(const Words& words, const Families& families) {
-  const RunArguments a = parse_run(words);
+  const RunArguments a = parse_question(words);
   const Job job = make_job(a.rank.config,
                            a.rank.overrides,
                            {.world_size = a.world_size},
@@ -179,7 +192,7 @@ int print_forecast(const Words& words, const Families& families) {
 
 // Prints in which layouts a run is possible, for `yoke plan --layouts`.
 int print_layouts(const Words& words, const Families& families) {
-  const RunArguments a = parse_run(words);
+  const RunArguments a = parse_question(words);
   const Layouts layouts = plan_layouts(a.rank.config, a.rank.overrides, a.world_size, families);
   std::puts(to_json(layouts).dump().c_str());
   return kExitOk;
@@ -188,7 +201,7 @@ int print_layouts(const Words& words, const Families& families) {
 // Prints the configuration of a run as in its config.resolved.toml, for `yoke config show --nproc`.
 // words: how it is printed, "text", "origin" or "json", and those of a run.
 int print_config(const Words& words, const Families& families) {
-  const RunArguments a = parse_run({words.begin() + 1, words.end()});
+  const RunArguments a = parse_question({words.begin() + 1, words.end()});
   const Job job = make_job(a.rank.config,
                            a.rank.overrides,
                            {.world_size = a.world_size},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/abi/toys.hpp"
@@ -17,9 +18,16 @@ using testing::message_of;
 using testing::this_abi;
 using testing::Toys;
 
+// Returns the error of both probes, which differ only in the name of the program.
 std::string failure(const std::string& path,
                     std::chrono::milliseconds limit = std::chrono::seconds(10)) {
-  return message_of([&] { probe_backend(YOKE_PROBE_WORKER, path, limit); });
+  const std::string text = message_of([&] { probe_backend(YOKE_PROBE_WORKER, path, limit); });
+  std::string of_copy = message_of([&] { probe_in_copy(path, limit); });
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  if (const size_t at = of_copy.find(self); at != std::string::npos)
+    of_copy.replace(at, self.size(), YOKE_PROBE_WORKER);
+  EXPECT_EQ(of_copy, text);
+  return text;
 }
 
 TEST(Probe, DescribesABackendAsJson) {
@@ -55,6 +63,11 @@ TEST(Probe, KeepsWhatABackendPrintsOutOfTheAnswer) {
   const Toys toys;
   EXPECT_EQ(Json::parse(probe_backend(YOKE_PROBE_WORKER, toys.copy("prints")))["name"],
             "toy_prints");
+}
+
+TEST(Probe, OfAGoodBackendInACopySaysNothing) {
+  const Toys toys;
+  EXPECT_EQ(message_of([&] { probe_in_copy(toys.copy("")); }), "");
 }
 
 TEST(Probe, TurnsACrashInAConstructorIntoASentence) {

@@ -21,12 +21,16 @@ class YokeInstall {
     write_worker("echo \"unexpected: $*\" >&2; exit 1");
   }
 
-  // Writes the worker as a shell script. --probe always works; `script` handles everything else.
-  void write_worker(const std::string& script) const {
+  // Writes a worker as a shell script. --probe and --first-load, which comes last, always work;
+  // `script` handles everything else.
+  void write_worker(const std::string& script, const std::string& name = "bin/yoke-worker") const {
     folder_.write(
-        "bin/yoke-worker",
-        "#!/bin/sh\n[ \"$1\" = --probe ] && exec " YOKE_PROBE_WORKER " \"$@\"\n" + script + "\n");
-    set_mode("bin/yoke-worker", 0755);
+        name,
+        "#!/bin/sh\n[ \"$1\" = --probe ] && exec " YOKE_PROBE_WORKER
+        " \"$@\"\ncase \"$*\" in *--first-load*)\n  for path; do :; done\n  " YOKE_PROBE_WORKER
+        " --first-load \"$path\" || exit ;;\nesac\n" +
+            script + "\n");
+    set_mode(name, 0755);
   }
   // Copies a toy backend of tests/abi to <folder>/<name>.so.
   void add_toy(const std::string& name, const std::string& folder = "lib/yoke/backends") const {

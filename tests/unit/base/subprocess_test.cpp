@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
 
 namespace yoke {
 namespace {
@@ -60,6 +63,57 @@ TEST(Subprocess, ThrowsIfTheProgramCannotBeStarted) {
   } catch (const Error& e) {
     EXPECT_THAT(e.what(), HasSubstr("cannot start /no/such/program: No such file or directory"));
   }
+}
+
+// ---- Copies of this process ----
+
+TEST(Copy, ReturnsWhatTheFunctionPrintsAndItsCode) {
+  const SubprocessResult r = run_copy([] {
+    std::fputs("out", stdout);
+    std::fputs("err", stderr);
+    return 3;
+  });
+  EXPECT_EQ(r.out, "out");
+  EXPECT_EQ(r.err, "err");
+  EXPECT_EQ(r.ending.exit_code, 3);
+}
+
+TEST(Copy, DoesNotPrintWhatThisProcessHasInABuffer) {
+  std::fputs("of this process\n", stdout);
+  EXPECT_EQ(run_copy([] { return 0; }).out, "");
+}
+
+TEST(Copy, ReportsAnException) {
+  const SubprocessResult r = run_copy([]() -> int { throw Error(YOKE_INTERNAL, "a reason"); });
+  EXPECT_EQ(r.ending.exit_code, 1);
+  EXPECT_EQ(r.err, "a reason\n");
+}
+
+TEST(Copy, EndsBySignalsThatThisProcessHandles) {
+  const auto before = std::signal(SIGSEGV, [](int) { ::_exit(9); });
+  const SubprocessResult r = run_copy([] { return std::raise(SIGSEGV); });
+  std::signal(SIGSEGV, before);
+  EXPECT_EQ(r.ending.signal, SIGSEGV);
+}
+
+TEST(Copy, IsKilledAfterTheLimit) {
+  const SubprocessResult r = run_copy(
+      [] {
+        for (;;) ::pause();
+        return 0;
+      },
+      {.limit = std::chrono::milliseconds(50)});
+  EXPECT_TRUE(r.timed_out);
+  EXPECT_EQ(r.ending.signal, SIGKILL);
+}
+
+TEST(Copy, EndsWithoutTheFunctionsOfAtexit) {
+  static bool registered = std::atexit([] {
+                             std::fputs("atexit\n", stdout);
+                             std::fflush(stdout);
+                           }) == 0;
+  ASSERT_TRUE(registered);
+  EXPECT_EQ(run_copy([] { return 0; }).out, "");
 }
 
 }  // namespace
