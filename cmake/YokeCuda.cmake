@@ -77,9 +77,9 @@ set_target_properties(torch::cuda PROPERTIES
   INTERFACE_LINK_LIBRARIES "torch::cpu;torch::c10_cuda")
 
 # yoke_cuda_kernels(TARGET SOURCES a.cu ... [WITH_LIBTORCH])
-# Adds device code, which includes no LibTorch, to TARGET. The CUDA run time is linked statically and exports no symbol,
-# so TARGET can be loaded on machines without CUDA. With WITH_LIBTORCH, TARGET links torch::cuda, which has its own CUDA
-# run time, so none is added.
+# Adds device code to TARGET. The CUDA run time is linked statically and exports no symbol, so TARGET can be loaded on
+# machines without CUDA. With WITH_LIBTORCH, TARGET links torch::cuda, which has its own CUDA run time, so none is added.
+# The device code may then include LibTorch's header-only part, and nothing else of LibTorch.
 function(yoke_cuda_kernels target)
   cmake_parse_arguments(A "WITH_LIBTORCH" "" "SOURCES" ${ARGN})
   add_library(${target}_device OBJECT ${A_SOURCES})
@@ -87,7 +87,9 @@ function(yoke_cuda_kernels target)
   target_compile_options(${target}_device PRIVATE -Xcompiler=-Wall,-Wextra,-Wno-unused-parameter)
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_device>)
   set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY None)
-  if(NOT A_WITH_LIBTORCH)
+  if(A_WITH_LIBTORCH)
+    target_include_directories(${target}_device SYSTEM PRIVATE ${TorchWheel_DIR}/include)
+  else()
     target_link_libraries(${target} PRIVATE CUDA::cudart_static)
     target_link_options(${target} PRIVATE LINKER:--exclude-libs,libcudart_static.a)
   endif()

@@ -38,6 +38,8 @@ DeviceRuntime& load() {
   return *entry();
 }
 
+DeviceRuntime* replacement = nullptr;
+
 }  // namespace
 
 bool has_cuda_library() {
@@ -45,8 +47,13 @@ bool has_cuda_library() {
 }
 
 DeviceRuntime& cuda_runtime() {
+  if (replacement != nullptr) return *replacement;
   static DeviceRuntime& runtime = load();
   return runtime;
+}
+
+void replace_cuda_runtime(DeviceRuntime* runtime) {
+  replacement = runtime;
 }
 
 }  // namespace yoke

@@ -1,5 +1,5 @@
 // The interface to libyoke_cuda.so, which contains everything that needs libtorch_cuda or our
-// own kernels: NCCL, CUDA graphs, the rotary kernel. A program that computes on the CPU never loads
+// own kernels: NCCL, CUDA graphs, fused operators. A program that computes on the CPU never loads
 // it. All other work on a device goes through c10, which is in the CPU half of LibTorch.
 #pragma once
 
@@ -50,16 +50,41 @@ class DeviceRuntime {
   virtual void abort(const std::vector<c10d::Backend*>& groups) = 0;
   // Returns an empty CUDA graph. See DeviceGraph.
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
+  // Operators. Tensors are contiguous and, unless it is stated otherwise, all of one of the types
+  // fp64, fp32, fp16 and bf16. "Wide" numbers are fp64 if that type is fp64, and otherwise fp32. The
+  // arguments that an operator writes come first.
+  //
   // Writes to `out` the tensor x [B, S, heads, D], rotated by `sign` times the angles whose cosines
-  // and sines are [B, S, D / 2]. x and out are fp32 or bf16, cos and sin fp32; all are contiguous.
+  // and sines are [B, S, D / 2], wide. `out` and x may be the same memory.
   virtual void rotary(const at::Tensor& out,
                       const at::Tensor& x,
                       const at::Tensor& cos,
                       const at::Tensor& sin,
-                      float sign) = 0;
+                      double sign) = 0;
+  // Writes silu(gate) * up. All shapes are equal.
+  virtual void swiglu(const at::Tensor& out, const at::Tensor& gate, const at::Tensor& up) = 0;
+  // Writes the gradients of gate and up, given that of the output.
+  virtual void swiglu_backward(const at::Tensor& dgate,
+                               const at::Tensor& dup,
+                               const at::Tensor& gate,
+                               const at::Tensor& up,
+                               const at::Tensor& dy) = 0;
+  // Writes the loss and the log-sum-exp, both wide [N], of each row of logits [N, V]. targets: int64
+  // [N]. The loss of a row is 0 if its target is ops::kIgnoredTarget, and NaN if its target is
+  // outside [0, V).
+  virtual void cross_entropy(const at::Tensor& losses,
+                             const at::Tensor& lse,
+                             const at::Tensor& logits,
+                             const at::Tensor& targets) = 0;
+  // Overwrites the logits with the gradient of the sum of all losses times dy, a wide scalar.
+  virtual void cross_entropy_backward(const at::Tensor& logits,
+                                      const at::Tensor& targets,
+                                      const at::Tensor& lse,
+                                      const at::Tensor& dy) = 0;
   // Returns whether the device has units for products in fp8.
   virtual bool multiplies_fp8(c10::Device device) = 0;
-  // Rounds the contiguous bf16 matrix x, whose number of columns is a multiple of 16, and fills the
+  // Rounds the contiguous bf16 matrix x, whose address is a multiple of 16 bytes and whose number of
+  // columns is a multiple of 16, and fills the
   // tensors of `as_is` and `transposed`; NULL = not wanted. If both are wanted, they have the same
   // dtype. The scales are those of fp8::scale_of(): one for each line of a result whose `unscale`
   // is [lines, 1], and otherwise one for x. Results with one scale may share the tensor `unscale`.
@@ -75,6 +100,10 @@ DeviceRuntime& cuda_runtime();
 
 // Returns true if libyoke_cuda.so is present, i.e. Yoke was built with CUDA. Loads nothing.
 bool has_cuda_library();
+
+// Makes cuda_runtime() return `runtime` from now on, or the loaded one again if it is NULL. For tests.
+// Not thread-safe.
+void replace_cuda_runtime(DeviceRuntime* runtime);
 
 // The function that libyoke_cuda.so exports, and its name.
 using CudaEntry = DeviceRuntime* (*)();

@@ -1,45 +1,47 @@
-// Rotary position embedding on a device, in one pass over memory. The work of one thread is defined
-// here and also runs on the CPU, where the tests compare it with the composition of ATen operators.
-// rotary.cu launches the threads.
+// Rotary position embedding on a device, in one pass over memory. See kernels.hpp.
 #pragma once
 
-#include <cstdint>
-
-#include "core/cuda/host_device.hpp"
+#include "core/cuda/elements.hpp"
 
 namespace yoke {
 
-// The arguments of the kernel. x and out are [rows, heads, 2 * half], cos and sin are [rows, half],
-// all contiguous; x and out may be the same memory. A row is one token.
+// Rotates x [rows, heads, 2 * half] by the angles whose cosines and sines are [rows, half]. All
+// tensors are contiguous; x and out may be the same memory. A row is one token.
 //
 // Element i of the first half of a head and element i of the second half form a pair (a, b), which
 // becomes (a cos - b sin, b cos + a sin).
 template <class T>
 struct Rotation {
   const T* x;
-  const float* cos;
-  const float* sin;
+  const Wide<T>* cos;
+  const Wide<T>* sin;
   T* out;
-  int64_t rows, heads, half;
-  float sign;  // factor of the angles: 1 forward, -1 backward
+  int64_t rows;
+  int heads, half;
+  Wide<T> sign;  // factor of the angles: 1 forward, -1 backward
 
-  YOKE_HOST_DEVICE int64_t pairs() const { return rows * heads * half; }
+  bool takes_packs() const { return half % kPack<T> == 0 && are_aligned({x, cos, sin, out}); }
+  int64_t elements_of_row() const { return int64_t{heads} * half; }
 
-  // Rotates one pair. Pairs are numbered along half first, then heads, then rows, so that
-  // neighbouring threads read neighbouring elements.
-  YOKE_HOST_DEVICE void turn(int64_t pair) const {
-    const int64_t head = pair / half, i = pair % half;
-    const int64_t first = head * 2 * half + i, angle = head / heads * half + i;
-    const float c = cos[angle], s = sign * sin[angle];
-    const auto a = static_cast<float>(x[first]), b = static_cast<float>(x[first + half]);
-    out[first] = static_cast<T>(a * c - b * s);
-    out[first + half] = static_cast<T>(b * c + a * s);
+  // Rotates the share of one thread of a row, n neighbouring pairs at a time.
+  template <int n>
+  YOKE_HOST_DEVICE void run(int64_t row, int thread, int threads) const {
+    const int of_head = half / n;
+    for (int i = thread; i < heads * of_head; i += threads) {
+      const int head = i / of_head, within = i % of_head * n;
+      const int64_t first = (row * heads + head) * 2 * half + within, angle = row * half + within;
+      Pack<T, n> a = load<n>(x + first), b = load<n>(x + first + half);
+      const Pack<Wide<T>, n> c = load<n>(cos + angle), s = load<n>(sin + angle);
+      for (int k = 0; k < n; ++k) {
+        const auto u = static_cast<Wide<T>>(a.v[k]), v = static_cast<Wide<T>>(b.v[k]);
+        const Wide<T> turn = sign * s.v[k];
+        a.v[k] = static_cast<T>(u * c.v[k] - v * turn);
+        b.v[k] = static_cast<T>(v * c.v[k] + u * turn);
+      }
+      store(a, out + first);
+      store(b, out + first + half);
+    }
   }
 };
-
-// Queues the rotation of all pairs on `stream`, a cudaStream_t. Does not throw: if the launch
-// fails, the next use of the stream reports it. T is float, or uint16_t for the bits of bf16.
-template <class T>
-void rotate_on_device(const Rotation<T>& rotation, void* stream);
 
 }  // namespace yoke

@@ -14,9 +14,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
-#include "core/cuda/device_runtime.hpp"
+#include "core/cuda/device_operators.hpp"
 #include "core/cuda/fp8_cast.hpp"
-#include "core/cuda/rotary.hpp"
 
 namespace yoke {
 namespace {
@@ -77,7 +76,18 @@ at::Tensor find_scales(const fp8_cast::Bf16Matrix& matrix,
   return scales;
 }
 
-class CudaRuntime final : public DeviceRuntime {
+void* stream_of(c10::Device device) {
+  return c10::cuda::getCurrentCUDAStream(device.index()).stream();
+}
+
+struct OnDevice {
+  template <class Operation>
+  static void run(const Operation& operation, c10::Device device) {
+    launch(operation, stream_of(device));
+  }
+};
+
+class CudaRuntime final : public DeviceOperators<OnDevice> {
  public:
   CudaRuntime() { set_nccl_defaults(); }
 
@@ -106,15 +116,6 @@ class CudaRuntime final : public DeviceRuntime {
 
   std::unique_ptr<DeviceGraph> make_graph() override { return std::make_unique<CudaGraph>(); }
 
-  void rotary(const at::Tensor& out,
-              const at::Tensor& x,
-              const at::Tensor& cos,
-              const at::Tensor& sin,
-              float sign) override {
-    x.scalar_type() == at::kBFloat16 ? rotate<uint16_t>(out, x, cos, sin, sign)
-                                     : rotate<float>(out, x, cos, sin, sign);
-  }
-
   bool multiplies_fp8(c10::Device device) override {
     const cudaDeviceProp* const facts = at::cuda::getDeviceProperties(device.index());
     return facts->major * 10 + facts->minor >= 89;
@@ -124,7 +125,7 @@ class CudaRuntime final : public DeviceRuntime {
                     const Fp8Matrix* as_is,
                     const Fp8Matrix* transposed) override {
     using fp8_cast::Lines;
-    void* const stream = c10::cuda::getCurrentCUDAStream(x.device().index()).stream();
+    void* const stream = stream_of(x.device());
     const fp8_cast::Bf16Matrix matrix{
         static_cast<const uint16_t*>(x.const_data_ptr()), x.size(0), x.size(1)};
     const bool e5m2 =
@@ -145,24 +146,6 @@ class CudaRuntime final : public DeviceRuntime {
                     result.numbers.size(1)};
     }
     fp8_cast::round_matrix(matrix, e5m2, targets[0], targets[1], stream);
-  }
-
- private:
-  template <class T>
-  static void rotate(const at::Tensor& out,
-                     const at::Tensor& x,
-                     const at::Tensor& cos,
-                     const at::Tensor& sin,
-                     float sign) {
-    const Rotation<T> rotation{static_cast<const T*>(x.const_data_ptr()),
-                               cos.const_data_ptr<float>(),
-                               sin.const_data_ptr<float>(),
-                               static_cast<T*>(out.data_ptr()),
-                               x.size(0) * x.size(1),
-                               x.size(2),
-                               x.size(3) / 2,
-                               sign};
-    rotate_on_device(rotation, c10::cuda::getCurrentCUDAStream(x.device().index()).stream());
   }
 };
 

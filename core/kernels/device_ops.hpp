@@ -1,6 +1,7 @@
-// Operators of core/kernels/ops.hpp for CUDA tensors. They are autograd nodes that keep less memory
-// and read it less often than the composition of ATen operators. Called by ops.cpp only. Those that
-// are composed of ATen operators run on any device, so that they can be tested without a GPU.
+// Operators of core/kernels/ops.hpp for CUDA tensors, computed by the kernels of core/cuda. They are
+// autograd nodes that keep less memory and read it less often than the composition of ATen
+// operators. Called by ops.cpp only. The tests run them on tensors in CPU memory, with a
+// DeviceRuntime that emulates the kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,16 +14,14 @@ namespace yoke::ops::device {
 // of its own and must intercept every ATen operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
 
-// x is fp32 or bf16, the angles are fp32. Runs the kernel of core/cuda/rotary.hpp. Saves only the
-// angles for the backward.
+// Angles must be fp64 for an x in fp64, and fp32 for all other types.
+bool rotary_takes(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+// Saves only the angles for the backward.
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 // Saves gate and up for the backward, but not silu(gate), which is computed again.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
-// Processes a few rows at a time, so that no temporary has more than `most` elements, or one row if
-// that is larger. Saves the logits for the backward, which overwrites them with their gradient. A
-// target out of range fails an assertion on the device.
-at::Tensor cross_entropy_sum(const at::Tensor& logits,
-                             const at::Tensor& targets,
-                             int64_t most = 1 << 23);
+// Saves the logits for the backward, which overwrites them with their gradient. If a target is out
+// of range, the result is NaN.
+at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);
 
 }  // namespace yoke::ops::device

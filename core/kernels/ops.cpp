@@ -215,9 +215,7 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const bool kernel_of_type = x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16;
-  if (device::takes({&x, &cos, &sin}) && kernel_of_type && cos.scalar_type() == at::kFloat)
-    return device::rotary(x, cos, sin);
+  if (device::rotary_takes(x, cos, sin)) return device::rotary(x, cos, sin);
   return fused::takes({&x}) && fused::takes({&cos, &sin}) ? fused::rotary(x, cos, sin)
                                                           : composite::rotary(x, cos, sin);
 }

@@ -6,66 +6,16 @@
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "core/cuda/rotary.hpp"
-#include "core/kernels/device_ops.hpp"
 #include "core/kernels/fused_ops.hpp"
+#include "tests/unit/kernels/ops_fixture.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
 namespace {
 
 using ::testing::HasSubstr;
-using Inputs = std::vector<at::Tensor>;
-using Op = std::function<Inputs(const Inputs&)>;
-
-double tolerance(at::ScalarType type) {
-  return type == at::kDouble ? 1e-13 : type == at::kFloat ? 5e-6 : type == at::kHalf ? 3e-3 : 2e-2;
-}
-
-class OpsTest : public ::testing::TestWithParam<at::ScalarType> {
- protected:
-  void SetUp() override { at::manual_seed(1); }
-
-  at::Tensor random(at::IntArrayRef shape, double scale = 1) {
-    return (at::randn(shape, at::kDouble) * scale).to(GetParam());
-  }
-
-  // Compares the fused operator, in the type of the test, with the composition in fp64: the
-  // outputs, and the gradients of a random weighted sum of all outputs.
-  void expect_same(const Op& fused, const Op& composite, const Inputs& inputs) {
-    Inputs low, high, grads;
-    for (const at::Tensor& t : inputs) {
-      low.push_back(t.clone().set_requires_grad(t.is_floating_point()));
-      high.push_back((t.is_floating_point() ? t.to(at::kDouble) : t)
-                         .clone()
-                         .set_requires_grad(t.is_floating_point()));
-    }
-    const Inputs got = fused(low), expected = composite(high);
-    ASSERT_EQ(got.size(), expected.size());
-    Inputs weights, wide_weights;
-    for (size_t i = 0; i < got.size(); ++i) {
-      EXPECT_EQ(got[i].sizes(), expected[i].sizes());
-      expect_close(got[i], expected[i], "output " + std::to_string(i));
-      weights.push_back(at::randn(got[i].sizes(), at::kDouble).to(got[i].scalar_type()));
-      wide_weights.push_back(weights.back().to(at::kDouble));
-    }
-    torch::autograd::backward(got, weights);
-    torch::autograd::backward(expected, wide_weights);
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (!inputs[i].is_floating_point()) continue;
-      ASSERT_TRUE(low[i].grad().defined());
-      EXPECT_EQ(low[i].grad().scalar_type(), low[i].scalar_type());
-      expect_close(low[i].grad(), high[i].grad(), "gradient " + std::to_string(i));
-    }
-  }
-
-  void expect_close(const at::Tensor& got, const at::Tensor& expected, const std::string& what) {
-    const double error =
-        ((got.to(at::kDouble) - expected).abs().max() / expected.abs().max()).item<double>();
-    EXPECT_LE(error, tolerance(GetParam())) << what;
-  }
-};
-
+using testing::Inputs;
+using testing::OpsTest;
 TEST_P(OpsTest, LinearsAgree) {
   expect_same(
       [](const Inputs& t) {
@@ -250,69 +200,6 @@ TEST_P(OpsTest, CrossEntropyAgrees) {
       [&](const Inputs& t) { return Inputs{ops::cross_entropy_sum(t[0], targets)}; },
       [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(t[0], targets)}; },
       {random({2, 3, 50}, 3)});
-}
-
-// Computes in a loop what the kernel computes in parallel threads. sign = -1 is the backward.
-template <class T>
-at::Tensor turned(const at::Tensor& x, const at::Tensor& angle, float sign) {
-  const at::Tensor out = at::empty_like(x), cos = angle.cos(), sin = angle.sin();
-  const Rotation<T> rotation{x.const_data_ptr<T>(),
-                             cos.const_data_ptr<float>(),
-                             sin.const_data_ptr<float>(),
-                             out.mutable_data_ptr<T>(),
-                             x.size(0) * x.size(1),
-                             x.size(2),
-                             x.size(3) / 2,
-                             sign};
-  for (int64_t pair = 0; pair < rotation.pairs(); ++pair) rotation.turn(pair);
-  return out;
-}
-
-TEST_P(OpsTest, DeviceRotaryAgreesThereAndBack) {
-  if (GetParam() == at::kDouble || GetParam() == at::kHalf)
-    GTEST_SKIP() << "the kernel has no such type; the composition takes it";
-  const at::Tensor x = random({2, 5, 4, 6}), angle = at::randn({2, 5, 3});
-  const auto turn = [&](const at::Tensor& t, float sign) {
-    return GetParam() == at::kFloat ? turned<float>(t, angle, sign)
-                                    : turned<at::BFloat16>(t, angle, sign);
-  };
-  const at::Tensor there = turn(x, 1);
-  expect_close(there, ops::composite::rotary(x.to(at::kDouble), angle.cos(), angle.sin()), "there");
-  expect_close(turn(there, -1), x.to(at::kDouble), "back");
-}
-
-TEST_P(OpsTest, DeviceSwigluAgrees) {
-  expect_same([](const Inputs& t) { return Inputs{ops::device::swiglu(t[0], t[1])}; },
-              [](const Inputs& t) { return Inputs{ops::composite::swiglu(t[0], t[1])}; },
-              {random({2, 3, 33}, 3), random({2, 3, 33})});
-}
-
-TEST_P(OpsTest, DeviceCrossEntropyAgreesInAnyParts) {
-  const at::Tensor targets =
-      at::tensor({3, 0, -100, 49, 7, -100, 1, 2, -100, -100}, at::kLong).view({2, 5});
-  for (const int64_t most : {1, 50, 149, 150, 1000}) {
-    expect_same(
-        [&](const Inputs& t) {
-          return Inputs{ops::device::cross_entropy_sum(t[0], targets, most)};
-        },
-        [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(t[0], targets)}; },
-        {random({2, 5, 50}, 3)});
-  }
-}
-
-// Meta tensors have no values, so code that reads a value fails here. On a device such code would
-// wait for the device.
-TEST(Ops, OfADeviceLookAtNoValue) {
-  const auto meta = [](at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
-    return at::zeros(shape, at::TensorOptions(at::kMeta).dtype(type));
-  };
-  const at::Tensor weight = meta({16, 16}).set_requires_grad(true), angle = meta({2, 5, 4});
-  const at::Tensor ids = meta({2, 5}, at::kLong);
-  const at::Tensor x = ops::rms_norm(meta({2, 5, 16}), weight[0], 1e-5);
-  const at::Tensor q = ops::linears(x, {weight})[0].view({2, 5, 2, 8});
-  const at::Tensor h = ops::linear_add(x, ops::rotary(q, angle, angle).flatten(2), weight);
-  ops::device::cross_entropy_sum(ops::device::swiglu(h, x), ids).backward();
-  EXPECT_EQ(weight.grad().sizes(), weight.sizes());
 }
 
 TEST_P(OpsTest, TakesInputsOfAnyLayout) {

@@ -1,0 +1,54 @@
+// Elements of tensors as the kernels read and write them, up to 16 bytes with one access: the kernels
+// of this folder do little arithmetic, so they are as fast as their accesses to memory.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+
+#include "core/cuda/host_device.hpp"
+
+namespace yoke {
+
+// The type in which a kernel computes with elements of type T.
+template <class T>
+struct WideOf {
+  using type = float;
+};
+template <>
+struct WideOf<double> {
+  using type = double;
+};
+template <class T>
+using Wide = typename WideOf<T>::type;
+
+constexpr int kAccessBytes = 16;  // the widest access to memory of one thread
+
+// Neighbouring elements.
+template <class T, int n>
+struct alignas(n * sizeof(T) < kAccessBytes ? n * sizeof(T) : kAccessBytes) Pack {
+  T v[n];
+};
+
+// The number of elements that one access moves.
+template <class T>
+constexpr int kPack = kAccessBytes / static_cast<int>(sizeof(T));
+
+template <int n, class T>
+YOKE_HOST_DEVICE Pack<T, n> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, n>*>(from);
+}
+
+template <class T, int n>
+YOKE_HOST_DEVICE void store(const Pack<T, n>& pack, T* to) {
+  *reinterpret_cast<Pack<T, n>*>(to) = pack;
+}
+
+// Returns whether all addresses are multiples of the widest access.
+inline bool are_aligned(std::initializer_list<const void*> addresses) {
+  for (const void* address : addresses) {
+    if (reinterpret_cast<uintptr_t>(address) % kAccessBytes != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace yoke

@@ -1,0 +1,65 @@
+// Compares implementations of an operator in each floating-point type.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace yoke::testing {
+
+using Inputs = std::vector<at::Tensor>;
+using Op = std::function<Inputs(const Inputs&)>;
+
+inline double tolerance(at::ScalarType type) {
+  return type == at::kDouble ? 1e-13 : type == at::kFloat ? 5e-6 : type == at::kHalf ? 3e-3 : 2e-2;
+}
+
+class OpsTest : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+
+  at::Tensor random(at::IntArrayRef shape, double scale = 1) {
+    return (at::randn(shape, at::kDouble) * scale).to(GetParam());
+  }
+
+  // Compares the fused operator, in the type of the test, with the composition in fp64: the
+  // outputs, and the gradients of a random weighted sum of all outputs.
+  void expect_same(const Op& fused, const Op& composite, const Inputs& inputs) {
+    Inputs low, high, grads;
+    for (const at::Tensor& t : inputs) {
+      low.push_back(t.clone().set_requires_grad(t.is_floating_point()));
+      high.push_back((t.is_floating_point() ? t.to(at::kDouble) : t)
+                         .clone()
+                         .set_requires_grad(t.is_floating_point()));
+    }
+    const Inputs got = fused(low), expected = composite(high);
+    ASSERT_EQ(got.size(), expected.size());
+    Inputs weights, wide_weights;
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].sizes(), expected[i].sizes());
+      expect_close(got[i], expected[i], "output " + std::to_string(i));
+      weights.push_back(at::randn(got[i].sizes(), at::kDouble).to(got[i].scalar_type()));
+      wide_weights.push_back(weights.back().to(at::kDouble));
+    }
+    torch::autograd::backward(got, weights);
+    torch::autograd::backward(expected, wide_weights);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!inputs[i].is_floating_point()) continue;
+      ASSERT_TRUE(low[i].grad().defined());
+      EXPECT_EQ(low[i].grad().scalar_type(), low[i].scalar_type());
+      expect_close(low[i].grad(), high[i].grad(), "gradient " + std::to_string(i));
+    }
+  }
+
+  void expect_close(const at::Tensor& got, const at::Tensor& expected, const std::string& what) {
+    const double error =
+        ((got.to(at::kDouble) - expected).abs().max() / expected.abs().max()).item<double>();
+    EXPECT_LE(error, tolerance(GetParam())) << what;
+  }
+};
+
+}  // namespace yoke::testing
