@@ -18,19 +18,36 @@ constexpr int kWarps = kThreads / kWarp;
 // Enough blocks to fill a large GPU. If there is more work, each thread does several parts of it.
 constexpr int64_t kMostBlocks = 132 * 8;
 
-using Pair = __nv_bfloat162;
+// The bits of bf16 numbers are the upper half of those of the same numbers in fp32, so sizes can be
+// compared two at a time in the halves of a word.
+constexpr int kWords = kAccessBytes / 4;
+using Words = Pack<uint32_t, kWords>;
 
-__device__ uint32_t larger_size(Pair pair) {
-  return max(size_bits(__low2float(pair)), size_bits(__high2float(pair)));
+__device__ uint32_t larger_sizes(uint32_t sizes, uint32_t numbers) {
+  return __vmaxu2(sizes, numbers & 0x7fff7fffu);
+}
+__device__ uint32_t larger_sizes(uint32_t sizes, const Words& numbers) {
+  for (const uint32_t two : numbers.v) sizes = larger_sizes(sizes, two);
+  return sizes;
+}
+// Return the size_bits() of the first and of the second of two sizes.
+__device__ uint32_t first_size(uint32_t sizes) {
+  return sizes << 16;
+}
+__device__ uint32_t second_size(uint32_t sizes) {
+  return sizes & 0xffff0000u;
+}
+__device__ uint32_t larger_of(uint32_t sizes) {
+  return max(first_size(sizes), second_size(sizes));
 }
 
 __global__ void __launch_bounds__(kThreads)
-    amax_of_all(const Pair* x, int64_t pairs, uint32_t* amax) {
-  uint32_t largest = 0;
+    amax_of_all(const Words* x, int64_t parts, uint32_t* amax) {
+  uint32_t sizes = 0;
   const int64_t step = int64_t{gridDim.x} * kThreads;
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < pairs; i += step)
-    largest = max(largest, larger_size(x[i]));
-  largest = __reduce_max_sync(0xffffffffu, largest);
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < parts; i += step)
+    sizes = larger_sizes(sizes, x[i]);
+  uint32_t largest = __reduce_max_sync(0xffffffffu, larger_of(sizes));
   __shared__ uint32_t of_warps[kWarps];
   if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = largest;
   __syncthreads();
@@ -40,41 +57,43 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    amax_of_rows(const Pair* x, int64_t rows, int64_t pairs, uint32_t* amax) {
+    amax_of_rows(const Words* x, int64_t rows, int64_t parts, uint32_t* amax) {
   for (int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp; row < rows;
        row += int64_t{gridDim.x} * kWarps) {
-    uint32_t largest = 0;
-    for (int64_t i = threadIdx.x % kWarp; i < pairs; i += kWarp)
-      largest = max(largest, larger_size(x[row * pairs + i]));
-    largest = __reduce_max_sync(0xffffffffu, largest);
+    uint32_t sizes = 0;
+    for (int64_t i = threadIdx.x % kWarp; i < parts; i += kWarp)
+      sizes = larger_sizes(sizes, x[row * parts + i]);
+    const uint32_t largest = __reduce_max_sync(0xffffffffu, larger_of(sizes));
     if (threadIdx.x % kWarp == 0) amax[row] = largest;
   }
 }
 
-constexpr int64_t kRowsOfBlock = 512;
+constexpr int64_t kRowsOfBlock = 256;
 
-// A block reduces kRowsOfBlock rows of as many pairs of columns as a warp has threads.
+// A block reduces kRowsOfBlock rows of the columns that the threads of a warp read at once.
 __global__ void __launch_bounds__(kThreads)
-    amax_of_columns(const Pair* x, int64_t rows, int64_t pairs, uint32_t* amax) {
+    amax_of_columns(const Words* x, int64_t rows, int64_t parts, uint32_t* amax) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t pair = int64_t{blockIdx.x} * kWarp + lane, first = blockIdx.y * kRowsOfBlock;
-  uint32_t low = 0, high = 0;
-  if (pair < pairs) {
+  const int64_t part = int64_t{blockIdx.x} * kWarp + lane, first = blockIdx.y * kRowsOfBlock;
+  Words sizes{};
+  if (part < parts) {
     for (int64_t row = first + warp; row < min(rows, first + kRowsOfBlock); row += kWarps) {
-      const Pair both = x[row * pairs + pair];
-      low = max(low, size_bits(__low2float(both)));
-      high = max(high, size_bits(__high2float(both)));
+      const Words numbers = x[row * parts + part];
+      for (int i = 0; i < kWords; ++i) sizes.v[i] = larger_sizes(sizes.v[i], numbers.v[i]);
     }
   }
-  __shared__ uint32_t of_warps[kWarps][2 * kWarp];
-  of_warps[warp][2 * lane] = low;
-  of_warps[warp][2 * lane + 1] = high;
+  __shared__ Words of_warps[kWarps][kWarp];
+  of_warps[warp][lane] = sizes;
   __syncthreads();
-  const int64_t column = int64_t{blockIdx.x} * 2 * kWarp + threadIdx.x;
-  if (threadIdx.x >= 2 * kWarp || column >= 2 * pairs) return;
-  uint32_t largest = 0;
-  for (const auto& sizes : of_warps) largest = max(largest, sizes[threadIdx.x]);
-  atomicMax(amax + column, largest);
+  if (warp != 0 || part >= parts) return;
+  for (const auto& others : of_warps) {
+    for (int i = 0; i < kWords; ++i) sizes.v[i] = larger_sizes(sizes.v[i], others[lane].v[i]);
+  }
+  for (int i = 0; i < kWords; ++i) {
+    uint32_t* const columns = amax + (part * kWords + i) * 2;
+    atomicMax(columns, first_size(sizes.v[i]));
+    atomicMax(columns + 1, second_size(sizes.v[i]));
+  }
 }
 
 __global__ void __launch_bounds__(kThreads) scales_kernel(Scales scales) {
@@ -121,19 +140,19 @@ void start(const Bf16Matrix& m,
 
 void find_amax(const Bf16Matrix& matrix, Lines lines, uint32_t* amax, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
-  const auto* x = reinterpret_cast<const Pair*>(matrix.x);
-  const int64_t pairs = matrix.columns / 2;
-  if (matrix.rows * pairs == 0) return;
+  const auto* x = reinterpret_cast<const Words*>(matrix.x);
+  const int64_t parts = matrix.columns / (2 * kWords);  // of a row
+  if (matrix.rows * parts == 0) return;
   if (lines == Lines::kAll) {
-    const int64_t parts = (matrix.rows * pairs + kThreads - 1) / kThreads;
-    amax_of_all<<<blocks_for(parts), kThreads, 0, on>>>(x, matrix.rows * pairs, amax);
+    const int64_t blocks = (matrix.rows * parts + kThreads - 1) / kThreads;
+    amax_of_all<<<blocks_for(blocks), kThreads, 0, on>>>(x, matrix.rows * parts, amax);
   } else if (lines == Lines::kRows) {
-    const int64_t parts = (matrix.rows + kWarps - 1) / kWarps;
-    amax_of_rows<<<blocks_for(parts), kThreads, 0, on>>>(x, matrix.rows, pairs, amax);
+    const int64_t blocks = (matrix.rows + kWarps - 1) / kWarps;
+    amax_of_rows<<<blocks_for(blocks), kThreads, 0, on>>>(x, matrix.rows, parts, amax);
   } else {
-    const dim3 blocks(static_cast<unsigned>((pairs + kWarp - 1) / kWarp),
+    const dim3 blocks(static_cast<unsigned>((parts + kWarp - 1) / kWarp),
                       static_cast<unsigned>((matrix.rows + kRowsOfBlock - 1) / kRowsOfBlock));
-    amax_of_columns<<<blocks, kThreads, 0, on>>>(x, matrix.rows, pairs, amax);
+    amax_of_columns<<<blocks, kThreads, 0, on>>>(x, matrix.rows, parts, amax);
   }
 }
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "core/cuda/host_device.hpp"
+#include "core/cuda/elements.hpp"
 
 namespace yoke::fp8_cast {
 
@@ -68,9 +68,7 @@ constexpr int kSide = 64;      // rows and columns of a tile
 constexpr int kThreads = 256;  // threads that process a tile
 
 template <class T>
-struct alignas(4 * sizeof(T)) Four {
-  T v[4];
-};
+using Four = Pack<T, 4>;
 
 // The numbers of a tile for the transposed matrix: column by column. The columns are padded, so
 // that neighbouring ones lie in different banks of shared memory.
@@ -140,7 +138,8 @@ struct Matrix {
   }
 };
 
-// A contiguous matrix [rows, columns] in bf16, given by its bits.
+// A contiguous matrix [rows, columns] in bf16, given by its bits. Its address is a multiple of 16
+// bytes, and columns is a multiple of 16.
 struct Bf16Matrix {
   const uint16_t* x;
   int64_t rows, columns;
@@ -151,7 +150,7 @@ enum class Lines : uint8_t { kAll, kRows, kColumns };
 // of the stream reports it.
 
 // Writes the largest size_bits() of the matrix, of each row or of each column to `amax`, which is
-// zero before. columns is a multiple of 2.
+// zero before.
 void find_amax(const Bf16Matrix& matrix, Lines lines, uint32_t* amax, void* stream);
 void put_scales(const Scales& scales, void* stream);
 // Rounds the matrix to e4m3 or e5m2, whose bits the targets receive.

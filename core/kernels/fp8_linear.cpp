@@ -22,7 +22,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // Rounds x for the forward. keep: gradients of weights will need x. Then `kept` becomes the two
-// tensors of pack(), or x itself and an undefined one.
+// tensors of Input::later, or x itself and an undefined one.
 Factor round_x(const at::Tensor& x, const Recipe& recipe, bool keep, variable_list& kept) {
   const bool empty = x.numel() == 0;  // such a matrix has no largest element
   // A distributed tensor, which has no storage, is kept in fp8 only if it has a single scale.
@@ -40,19 +40,18 @@ Factor round_x(const at::Tensor& x, const Recipe& recipe, bool keep, variable_li
 // The transpose of x, which is made when it is first used.
 class TransposedX {
  public:
-  // kept: what round_x() has kept of x [tokens, k].
-  TransposedX(variable_list kept, int64_t k, at::ScalarType type, const Recipe& recipe)
-      : kept_(std::move(kept)), k_(k), type_(type), recipe_(recipe) {}
+  // kept: what round_x() has kept of x.
+  TransposedX(variable_list kept, at::ScalarType type, const Recipe& recipe)
+      : kept_(std::move(kept)), type_(type), recipe_(recipe) {}
   const Factor& get() {
     if (!factor_.numbers.defined())
-      factor_ = kept_[1].defined() ? transposed({kept_[0], kept_[1]}, k_, type_)
+      factor_ = kept_[1].defined() ? transposed({kept_[0], kept_[1]}, type_)
                                    : factors(kept_[0], nullptr, &recipe_.x_for_dw).transposed;
     return factor_;
   }
 
  private:
   variable_list kept_;
-  int64_t k_;
   at::ScalarType type_;
   const Recipe& recipe_;
   Factor factor_;
@@ -90,7 +89,7 @@ struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
     const at::ScalarType type = dy[0].scalar_type();
     const Recipe& recipe = recipe_of(static_cast<Product>(ctx->saved_data["product"].toInt()));
     const auto x = std::make_shared<TransposedX>(
-        variable_list(saved.begin(), saved.begin() + 2), saved[2].size(1), type, recipe);
+        variable_list(saved.begin(), saved.begin() + 2), type, recipe);
     variable_list grads(dy.size() + 3);  // those of x, of the weights, and two without any
     at::Tensor sum;
     for (size_t i = 0; i < dy.size(); ++i) {

@@ -47,23 +47,37 @@ Fp8Matrix make_result(const at::Tensor& matrix,
   return {at::empty({lines, padded}, matrix.options().dtype(rounding.type)), unscale};
 }
 
+// Returns a matrix with the same elements that a device can read 16 bytes at a time: contiguous, and
+// at an address that is a multiple of 16. Only a part of a larger tensor has another address.
+at::Tensor aligned(const at::Tensor& matrix) {
+  const at::Tensor rows = matrix.contiguous();
+  return reinterpret_cast<uintptr_t>(rows.const_data_ptr()) % 16 == 0 ? rows : rows.clone();
+}
+
 Factors on_device(const at::Tensor& given, const Rounding* as_is, const Rounding* transposed) {
-  const at::Tensor matrix = given.contiguous();
+  const at::Tensor matrix = aligned(given);
   const int64_t rows = matrix.size(0), columns = matrix.size(1);
   Fp8Matrix along_rows, along_columns;
   if (rounds(as_is)) along_rows = make_result(matrix, *as_is, rows, columns);
   if (rounds(transposed)) along_columns = make_result(matrix, *transposed, columns, rows);
-  if (rounds(as_is) && rounds(transposed) && *as_is == *transposed)
-    along_columns.unscale = along_rows.unscale;
+  const bool same = rounds(as_is) && rounds(transposed) && *as_is == *transposed;
+  if (same) along_columns.unscale = along_rows.unscale;
   cuda_runtime().round_to_fp8(
       matrix, rounds(as_is) ? &along_rows : nullptr, rounds(transposed) ? &along_columns : nullptr);
   Factors out{{along_rows.numbers, along_rows.unscale},
               {along_columns.numbers, along_columns.unscale}};
   if (rounds(as_is)) count_rounded(matrix, along_rows.numbers);
-  if (rounds(transposed)) count_rounded(matrix, along_columns.numbers);
+  if (rounds(transposed) && !same) count_rounded(matrix, along_columns.numbers);
   if (as_is != nullptr && !rounds(as_is)) out.as_is.numbers = matrix;
   if (transposed != nullptr && !rounds(transposed)) out.transposed.numbers = matrix.t();
   return out;
+}
+
+Packed pack(const at::Tensor& matrix, const Rounding& rounding) {
+  const at::Tensor scale = scale_for(matrix, rounding);
+  const at::Tensor numbers = cast(matrix, scale, rounding.type);
+  count_rounded(matrix, numbers);
+  return {numbers, scale.reciprocal()};
 }
 
 // Returns the numbers that a packed matrix represents. Every type that was packed has them exactly.
@@ -79,47 +93,24 @@ Factors factors(const at::Tensor& matrix, const Rounding* as_is, const Rounding*
   return native ? on_device(matrix, as_is, transposed) : emulated(matrix, as_is, transposed);
 }
 
-Packed pack(const at::Tensor& matrix, const Rounding& rounding) {
-  const RoundingTimer timer;
-  if (is_on_device(matrix)) {
-    const bool columns = rounding.scaling == Scaling::kColumn;
-    const Factors both =
-        on_device(matrix, columns ? nullptr : &rounding, columns ? &rounding : nullptr);
-    const Factor& factor = columns ? both.transposed : both.as_is;
-    return {factor.numbers, factor.unscale};
-  }
-  const at::Tensor scale = scale_for(matrix, rounding);
-  const at::Tensor numbers = cast(matrix, scale, rounding.type);
-  count_rounded(matrix, numbers);
-  return {numbers, scale.reciprocal()};
-}
-
-Factor as_is(const Packed& packed, at::ScalarType type) {
-  const RoundingTimer timer;
-  if (is_on_device(packed.numbers, type)) return {packed.numbers, packed.unscale};
-  return {unpacked(packed, product_type(type)), {}};
-}
-
-// A device packs a matrix with one scale in the layout of products along the rows. For those along
-// the columns the matrix is rounded again, to the same numbers.
-Factor transposed(const Packed& packed, int64_t k, at::ScalarType type) {
-  const RoundingTimer timer;
-  if (!is_on_device(packed.numbers, type)) return {unpacked(packed, product_type(type)).t(), {}};
-  if (packed.unscale.dim() == 2) return {packed.numbers, packed.unscale};
-  const Rounding rounding{Scaling::kTensor, packed.numbers.scalar_type()};
-  const at::Tensor matrix = unpacked(packed, type).narrow(1, 0, k);
-  return on_device(matrix, nullptr, &rounding).transposed;
-}
-
+// A device makes both layouts in one pass over the matrix. Elsewhere, numbers that both products use
+// are rounded once.
 Input round_input(const at::Tensor& matrix, const Rounding& as_is, const Rounding& transposed) {
-  if (as_is == transposed) {
-    const Packed packed = pack(matrix, as_is);
-    return {fp8::as_is(packed, matrix.scalar_type()), packed};
+  if (is_on_device(matrix)) {
+    const Factors both = factors(matrix, &as_is, &transposed);
+    return {both.as_is, {both.transposed.numbers, both.transposed.unscale}};
   }
-  if (!is_on_device(matrix))
-    return {factors(matrix, &as_is, nullptr).as_is, pack(matrix, transposed)};
-  const Factors both = factors(matrix, &as_is, &transposed);
-  return {both.as_is, {both.transposed.numbers, both.transposed.unscale}};
+  const RoundingTimer timer;
+  const Packed packed = pack(matrix, transposed);
+  if (as_is == transposed)
+    return {{unpacked(packed, product_type(matrix.scalar_type())), {}}, packed};
+  return {factors(matrix, &as_is, nullptr).as_is, packed};
+}
+
+Factor transposed(const Packed& packed, at::ScalarType type) {
+  if (is_on_device(packed.numbers, type)) return {packed.numbers, packed.unscale};
+  const RoundingTimer timer;
+  return {unpacked(packed, product_type(type)).t(), {}};
 }
 
 at::Tensor product(const Factor& a, const Factor& b, at::ScalarType type, bool fast) {

@@ -28,22 +28,13 @@ struct Factors {
 // Rounds a matrix. NULL: there are no products along the rows, or along the columns.
 Factors factors(const at::Tensor& matrix, const Rounding* as_is, const Rounding* transposed);
 
-// A matrix [n, k] that is rounded, in 1 byte for each element and 4 for each scale.
+// A matrix [n, k] that is rounded, in 1 byte for each element and 4 for each scale. On a device it
+// is stored like Factors::transposed.
 struct Packed {
-  at::Tensor numbers;  // fp8, [n, k]; on a device as in a Factor
-  // What the numbers are multiplied by to undo their scales, in fp32: one element, [n, 1] or
-  // [1, k]; on a device as in a Factor.
+  at::Tensor numbers;  // fp8, [n, k]
+  // What the numbers are multiplied by to undo their scales, in fp32: one element, [n, 1] or [1, k].
   at::Tensor unscale;
 };
-
-// Rounds a matrix that has elements. On a device, a matrix with a scale for each column is packed
-// for products along its columns, and all others are packed for products along their rows.
-Packed pack(const at::Tensor& matrix, const Rounding& rounding);
-// Return the operand that factors() would return for the matrix [n, k] of this type that was
-// packed. as_is() requires one scale, or one for each row. transposed() requires one scale, or one
-// for each column.
-Factor as_is(const Packed& packed, at::ScalarType type);
-Factor transposed(const Packed& packed, int64_t k, at::ScalarType type);
 
 // What products along the rows of a matrix need now, and what those along its columns need later.
 struct Input {
@@ -52,6 +43,9 @@ struct Input {
 };
 // Rounds a matrix that is not empty for products along its rows and for those along its columns.
 Input round_input(const at::Tensor& matrix, const Rounding& as_is, const Rounding& transposed);
+// Returns the operand that factors() would return for the matrix of this type that round_input() has
+// rounded.
+Factor transposed(const Packed& packed, at::ScalarType type);
 
 // Returns a b^T in `type`. Both factors are fp8, or neither is. fast: a device may add with less
 // precision than that of fp32.
