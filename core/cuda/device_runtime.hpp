@@ -81,6 +81,9 @@ class DeviceRuntime {
                                       const at::Tensor& targets,
                                       const at::Tensor& lse,
                                       const at::Tensor& dy) = 0;
+  // Makes LibTorch use only kernels that give the same bits in every run, also where they are slower
+  // than others. Call it before the first operator. Affects the whole process.
+  virtual void use_deterministic_kernels() = 0;
   // Returns whether the device has units for products in fp8.
   virtual bool multiplies_fp8(c10::Device device) = 0;
   // Rounds the contiguous bf16 matrix x, whose address is a multiple of 16 bytes and whose number of

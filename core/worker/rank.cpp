@@ -234,6 +234,7 @@ std::unique_ptr<RankDevice> open_device(const Job& job, int32_t local_rank) {
                                                 device->runtime().multiplies_fp8(device->device()),
                                                 nvidia_driver().name);
   if (!missing.empty()) throw Error(YOKE_INVALID_ARGUMENT, missing);
+  if (job.config.run.train.deterministic) device->runtime().use_deterministic_kernels();
   return device;
 }
 

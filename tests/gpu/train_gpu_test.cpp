@@ -57,6 +57,20 @@ TEST_P(TrainOnGpu, RepeatsItselfBitForBit) {
   EXPECT_EQ(weights("a"), weights("b"));
 }
 
+// With batches of this size, kernels that are not deterministic would add in different orders.
+TEST_P(TrainOnGpu, DeterministicRunsRepeatAndResumeBitForBit) {
+  const auto deterministic = [&](const std::string& dir, Words more = {}) {
+    more.insert(more.end(), {"device=cuda", "train.deterministic=true", "train.global_batch=64"});
+    return train(dir, more);
+  };
+  const std::vector<double> all = deterministic("a");
+  EXPECT_EQ(all, deterministic("b"));
+  EXPECT_EQ(weights("a"), weights("b"));
+  const std::vector<double> rest{all.begin() + 2, all.end()};
+  EXPECT_EQ(rest, deterministic("c", {halfway("a")}));
+  EXPECT_EQ(weights("a"), weights("c"));
+}
+
 TEST_P(TrainOnGpu, ResumesFromACheckpointOfTheCpuAndViceVersa) {
   const std::vector<double> all = train("cpu", {"device=cpu"});
   train("cuda", {"device=cuda"});

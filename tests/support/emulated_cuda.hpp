@@ -57,6 +57,7 @@ class EmulatedCuda {
     }
     void abort(const std::vector<c10d::Backend*>&) override { refuse(); }
     std::unique_ptr<DeviceGraph> make_graph() override { refuse(); }
+    void use_deterministic_kernels() override { refuse(); }
     bool multiplies_fp8(c10::Device) override { refuse(); }
     void round_to_fp8(const at::Tensor&, const Fp8Matrix*, const Fp8Matrix*) override { refuse(); }
   };

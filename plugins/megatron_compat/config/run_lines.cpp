@@ -144,6 +144,8 @@ class Writer {
     }
     lines_.integer("--save-interval", "checkpoint.every");
     if (config_.is_given("--seed")) lines_.integer("--seed", "seed");
+    if (config_.is_given("--deterministic-mode"))
+      lines_.add("--deterministic-mode", "train.deterministic", "true");
     if (config_.is_given("--log-interval")) lines_.integer("--log-interval", "metrics.every");
     lines_.integer("--check-weight-hash-across-dp-replicas-interval", "verify.every");
     if (config_.is_given("--distributed-timeout-minutes"))

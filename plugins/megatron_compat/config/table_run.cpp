@@ -76,7 +76,7 @@ constexpr Argument kRows[] = {
     // ---- Loss, precision ----
     {"--calculate-per-token-loss", kRun, kSwitch, "", "", "trains on the mean over all targets of the batch; without it, on the mean of the means of the micro-batches. See megatron_compat.loss"},
     {"--bf16", kRun, kSwitch, "", "", "precision.param must be \"bf16\" with it, and \"fp32\" or \"fp64\" without"},
-    {"--deterministic-mode", kRun, kSwitch, "", "", "runs on the CPU are always deterministic"},
+    {"--deterministic-mode", kRun, kSwitch, "", "", "sets train.deterministic"},
     {"--no-check-for-nan-in-loss-and-grad", kRun, kSwitch, "", "", "a loss or norm that is not finite always ends the run"},
     // ---- Optimizer ----
     {"--optimizer", kRun, kWord, "adam", "adam|sgd", "adam is train.optimizer = \"adamw\", for Megatron's weight decay is decoupled; sgd is \"sgd\", and needs --weight-decay 0, for there it is not"},

@@ -159,7 +159,7 @@ constexpr Key kKeys[] = {
     {"training.dataloader.prefetch_factor", kNoEffect, kWords, "", "", "data is read without worker processes"},
     {"training.dataset", kNote, kWords, "", "", kData},
     {"training.dataset_path", kNote, kWords, "", "", kData},
-    {"training.deterministic", kNoEffect, kWords, "", "", "on the CPU, runs repeat bit for bit in any case"},
+    {"training.deterministic", kRun, kBool, "", "", "sets train.deterministic"},
     {"training.dtype", kRun, kWord, "float32", "float32", "master copies are fp32"},
     {"training.enable_cpu_offload", kRefused, kBool, "", "false", "offload is not built"},
     {"training.gc_debug", kNoEffect, kWords, "", "", kHost},

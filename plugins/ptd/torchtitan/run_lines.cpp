@@ -291,6 +291,8 @@ class Writer {
   }
   void write_rest() {
     if (file_.is_given("training.seed")) lines_.integer("training.seed", "seed");
+    if (file_.boolean("training.deterministic") == true)
+      lines_.add("training.deterministic", "train.deterministic", "true");
     lines_.integer("metrics.log_freq", "metrics.every");
     lines_.add("metrics.enable_tensorboard",
                "metrics.tensorboard",
