@@ -13,7 +13,11 @@ class Replica final : public yoke::Wrapped {
         ranks_(host_, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "reduce"),
         state_(model, args) {}
 
-  YokeWrapResult wrap_result() const override { return state_.bytes(); }
+  YokeWrapResult wrap_result() const override {
+    YokeWrapResult result = state_.bytes();
+    if (ranks_.size() > 1) result.axis_bytes[YOKE_DP_REPLICATE] = result.grad_bytes;
+    return result;
+  }
   YokeStepResult step(const YokeStepArgs& args) override {
     auto [loss, weight] = ranks_.sum(state_.run(args, host_));
     if (!yoke::is_training(args)) return yoke::step_result(args, loss, weight, yoke::kUnknown);

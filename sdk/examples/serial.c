@@ -108,6 +108,7 @@ static int32_t wrap_model(YokeContext* c,
   out->model = w;
   yoke_flat_bytes(&w->flat, out);
   out->activation_bytes = yoke_walk_bytes(model->summary, c->args.plan->micro_batch);
+  if (c->args.host->world_size > 1) out->axis_bytes[YOKE_DP_REPLICATE] = out->grad_bytes;
   return YOKE_OK;
 }
 

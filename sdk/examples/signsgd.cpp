@@ -32,6 +32,7 @@ class Voter final : public yoke::Wrapped {
   Voter(const YokeModel& model, const YokeInitArgs& args)
       : host_(*args.host), ranks_(host_, YOKE_AXIS_BIT(YOKE_DP_REPLICATE), "vote") {
     yoke::call([&](YokeError* err) { return yoke_flat_make(&flat_, &model, args.plan, err); });
+    activations_ = yoke_walk_bytes(model.summary, args.plan->micro_batch);
     error_.resize(static_cast<size_t>(flat_.trainable));
     bytes_ = (flat_.trainable + 7) / 8;
     ballots_.resize(static_cast<size_t>(bytes_ * ranks_.size()));
@@ -44,6 +45,7 @@ class Voter final : public yoke::Wrapped {
   YokeWrapResult wrap_result() const override {
     YokeWrapResult result{};
     yoke_flat_bytes(&flat_, &result);
+    result.activation_bytes = activations_;
     result.optimizer_bytes = flat_.trainable * static_cast<int64_t>(sizeof(double));
     if (ranks_.size() > 1)
       result.axis_bytes[YOKE_DP_REPLICATE] =
@@ -157,6 +159,7 @@ class Voter final : public yoke::Wrapped {
   std::vector<double> lengths_;     // a of each trainable parameter
   int64_t bytes_ = 0;               // bytes of the ballot of a rank, one bit for each element
   std::vector<uint8_t> ballots_;    // ballots of all ranks
+  int64_t activations_ = 0;         // bytes that the blocks keep for their backward
 };
 
 class SignSgd final : public yoke::Backend {

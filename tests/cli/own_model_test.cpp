@@ -115,6 +115,26 @@ TEST_F(OwnModel, IsTrainedToTheSameNumbersByEveryBackendInEveryLayout) {
   }
 }
 
+// The report of a comparison has an estimate for the activations of every case.
+TEST_F(OwnModel, IsCompared) {
+  const SubprocessResult r = yoke({"compare",
+                                   "run.toml",
+                                   "worker=" + (*folder_ / "mine/build/bars-worker"),
+                                   "train.steps=10",
+                                   "--backends",
+                                   "serial,replicas",
+                                   "--nproc",
+                                   "2",
+                                   "--repeats",
+                                   "1",
+                                   "-o",
+                                   "report.html"});
+  EXPECT_EQ(r.ending.exit_code, 0) << r.out << r.err;
+  EXPECT_THAT(r.out, AllOf(HasSubstr("L1"), Not(HasSubstr("unknown"))));
+  EXPECT_THAT(read_file(*folder_ / "mine/report.html"),
+              Not(HasSubstr("Activations are not declared")));
+}
+
 TEST_F(OwnModel, IsEvaluatedSavedAndResumedLikeAnyOther) {
   const SubprocessResult whole = train({"run.dir=runs/whole"});
   ASSERT_EQ(whole.ending.exit_code, 0) << whole.err;

@@ -122,6 +122,15 @@ INSTANTIATE_TEST_SUITE_P(All, OneReason, ::testing::ValuesIn(kReasons), [](const
   return std::string(info.param.fault);
 });
 
+TEST(Unoptimised, IsNoted) {
+  constexpr char kNote[] = "it is built without optimisation";
+  Trial slow("UNOPTIMISED"), fast("NO_FAULT");
+  EXPECT_EQ(slow.check("C1", 0)["C1"], "passed");
+  EXPECT_NE(slow.output().find(kNote), std::string::npos) << slow.output();
+  fast.check("C1", 0);
+  EXPECT_EQ(fast.output().find(kNote), std::string::npos) << fast.output();
+}
+
 // ---- What was not run ----
 
 TEST(NotRun, IsNotPassed) {

@@ -45,6 +45,7 @@ class Flat {
     if (args.host->device.type != YOKE_DEVICE_CPU)
       throw Error(YOKE_UNIMPLEMENTED, "this backend works on the CPU only; set device = \"cpu\"");
     call([&](YokeError* err) { return yoke_flat_make(&flat_, &model, args.plan, err); });
+    activations_ = yoke_walk_bytes(model.summary, args.plan->micro_batch);
   }
   // Unbinds the parameters and frees all memory.
   ~Flat() { yoke_flat_free(&flat_); }
@@ -88,15 +89,18 @@ class Flat {
     call([&](YokeError* err) { return yoke_flat_visit(&flat_, &args, replica, err); });
   }
 
-  // Returns the memory of the state, as Wrapped::wrap_result reports it.
+  // Returns the memory of the state, and that of a micro-batch whose blocks have all run, as
+  // Wrapped::wrap_result reports it.
   YokeWrapResult bytes() const {
     YokeWrapResult result{};
     yoke_flat_bytes(&flat_, &result);
+    result.activation_bytes = activations_;
     return result;
   }
 
  private:
   YokeFlat flat_;
+  int64_t activations_;
 };
 
 }  // namespace yoke
