@@ -1,12 +1,10 @@
 #!/usr/bin/env python3
 """Runs the commands that the README and the guides print. Usage: commands_test.py YOKE [PAGE ...]
 
-A block of code is a list of commands if its first line begins with one of PROGRAMS, and a file if it has a title. The
-blocks of a page are run or written one after the other in a copy of the repository, as they are printed; except on the
-pages AS_PRINTED, the environment makes models and runs small. A block behind a comment `<!-- not run: REASON -->` does
-not run. A line that begins with one of DONE is left out, because the build under test is what these commands lead to.
+blocks.py finds them. The blocks of a page are run or written one after the other in a copy of the repository, as they
+are printed; except on the pages AS_PRINTED, the environment makes models and runs small. A line that begins with one of
+DONE is left out, because the build under test is what these commands lead to.
 """
-import dataclasses
 import json
 import os
 import pathlib
@@ -19,15 +17,12 @@ import tempfile
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import blocks
+from blocks import ROOT, blocks_of_page
+
 YOKE = pathlib.Path(sys.argv[1]).resolve()
-PAGES = sys.argv[2:] or ["README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
-                         *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "plugins").glob("*/README.md"))), "sdk/README.md"]
-PROGRAMS = re.compile(r"(yoke|scripts/|build/|cmake|cpack|ctest|accelerate|torchrun|mpirun|srun|sbatch|kubectl|python3?|export|git|pip|"
-                      r"mkdir|cd|curl|bench/|[A-Z_]+=|head|umask|tar|printf|openssl)(?=[\s/=_a-z]|$)")
+PAGES = sys.argv[2:] or blocks.PAGES
 DONE = ("scripts/setup", "scripts/demo", "scripts/test", "cmake --preset", "cmake --build --preset", "export PATH=")
-TITLE = re.compile(r'title="([^"]+)"')
-NOT_RUN = re.compile(r"<!-- not run: (.+) -->\s*$")
 # Small models and short runs. Commands that name a step find it in the run folder that prepare() makes.
 SMALL = {"YOKE_MODEL_LAYERS": "2", "YOKE_DATA_SEQ_LEN": "32", "YOKE_TRAIN_GLOBAL_BATCH": "8", "YOKE_TRAIN_STEPS": "4",
          "YOKE_CHECKPOINT_EVERY": "2", "YOKE_METRICS_EVERY": "1", "YOKE_DEVICE": "cpu"}
@@ -36,37 +31,6 @@ AS_PRINTED = ("docs/first_run.md", "docs/choose_a_backend.md")
 # These files describe a whole run, with which smaller dimensions would not agree.
 WHOLE_RUN = re.compile(r"import configs/(megatron|nanotron)/")
 LIMIT = 1800  # seconds of a block, against hangs
-
-
-@dataclasses.dataclass
-class Block:
-    page: str
-    line: int
-    text: str
-    reason: str  # why it is not run; "" = it is run
-    file: str = ""  # name of the file that the block is; "" = it is commands
-
-
-def blocks_of(page, text):
-    """Returns the blocks of a page that are commands or files."""
-    found, begin, reason, own = [], None, "", []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.startswith("```"):
-            if begin is None:
-                begin, own, language = number, [], line[3:].strip()
-                continue
-            first = next((part for part in own if part.strip() and not part.startswith("#")), "")
-            if title := TITLE.search(language):
-                found.append(Block(page, begin, "\n".join(own) + "\n", reason, title[1]))
-            elif language in ("", "sh", "bash") and PROGRAMS.match(first):
-                found.append(Block(page, begin, "\n".join(own), reason))
-            begin, reason = None, ""
-        elif begin is not None:
-            own.append(line)
-        elif line.strip():
-            mark = NOT_RUN.match(line)
-            reason = mark.group(1) if mark else ""
-    return found
 
 
 def runnable(text):
@@ -87,7 +51,7 @@ def prepare(folder):
     shutil.copy(folder / "configs/parity.toml", folder / "run.toml")
     shutil.copy(folder / "data/novels.txt", folder / "my.txt")
     # Other tutorials use the run file of the first one.
-    for block in blocks_of("docs/first_run.md", (ROOT / "docs/first_run.md").read_text(encoding="utf-8")):
+    for block in blocks_of_page("docs/first_run.md"):
         if block.file:
             (folder / block.file).write_text(block.text, encoding="utf-8")
     (folder / "raw.bin").write_bytes(bytes(1 << 16))
@@ -141,15 +105,15 @@ def prepare_text(folder):
         {"YOKE_TRAIN_STEPS": "300", "YOKE_CHECKPOINT_EVERY": "300"})
 
 
-def run(folder, text, more=None, small=SMALL):
+def run(folder, text, more=None, small=SMALL, code=0):
     path = f"{YOKE.parent}:{os.environ['PATH']}"
     if WHOLE_RUN.search(text):
         small = {name: value for name, value in small.items() if not name.startswith(("YOKE_MODEL", "YOKE_DATA", "YOKE_TRAIN_G"))}
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", text], cwd=folder, capture_output=True, text=True, timeout=LIMIT,
                           check=False, env={**os.environ, **small, **(more or {}), "PATH": path, "HOME": str(folder),
                                "YOKE_BACKEND_PATH": str(folder / "mine/build")})
-    if done.returncode != 0:
-        raise AssertionError(f"ended with {done.returncode}:\n{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    if done.returncode != code:
+        raise AssertionError(f"ended with {done.returncode}, not {code}:\n{text}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
 
 
 class Commands(unittest.TestCase):
@@ -173,7 +137,7 @@ class Commands(unittest.TestCase):
                 (folder / "run.toml").write_text((folder / "run.toml").read_text().replace('preset = "tiny"\n', ""))
             if page == "docs/run_file.md":
                 use_own_run_file(folder, (ROOT / page).read_text(encoding="utf-8"))
-            for block in blocks_of(page, (ROOT / page).read_text(encoding="utf-8")):
+            for block in blocks_of_page(page):
                 if block.reason:
                     left_out += 1
                     continue
@@ -182,21 +146,15 @@ class Commands(unittest.TestCase):
                     continue
                 with self.subTest(f"{block.page}:{block.line}"):
                     begin = time.monotonic()
-                    run(folder, runnable(block.text), small={} if page in AS_PRINTED else SMALL)
+                    run(folder, runnable(block.text), small={} if page in AS_PRINTED else SMALL,
+                        code=1 if block.fails else 0)
                     ran += 1
                     print(f"{block.page}:{block.line} {time.monotonic() - begin:.1f} s", flush=True)
         print(f"{ran} blocks ran, {left_out} are marked as not run")
 
 
-class Blocks(unittest.TestCase):
-    def test_are_found_with_their_reasons(self):
-        text = ("```\nyoke a\n```\n<!-- not run: needs a GPU -->\n```sh\nexport A=1\n```\n\n```toml\nyoke = 1\n```\n```\nstep 1\n```\n"
-                "<!-- not run: old -->\nwords\n```\nyoke b\n```\n```toml title=\"a.toml\"\nx = 1\n```\n")
-        self.assertEqual([(b.line, b.text, b.reason, b.file) for b in blocks_of("p", text)],
-                         [(1, "yoke a", "", ""), (5, "export A=1", "needs a GPU", ""), (17, "yoke b", "", ""),
-                          (20, "x = 1\n", "", "a.toml")])
-
-    def test_leave_out_what_leads_to_the_build(self):
+class Runnable(unittest.TestCase):
+    def test_leaves_out_what_leads_to_the_build(self):
         self.assertEqual(runnable("scripts/setup && x\nyoke a"), "yoke a")
 
 
