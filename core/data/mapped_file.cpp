@@ -28,8 +28,9 @@ constexpr char kDemoText[] = "novels.txt";
     const bool list = path.find(',') != std::string::npos;
     throw Error(YOKE_NOT_FOUND,
                 name + " does not exist" + (list ? "; write a list as [\"a\", \"b\"]" : "") +
-                    (demo ? "; to get the demo text, run scripts/demo or scripts/fetch_text "
-                            "data/novels.txt; without a network, run scripts/generate_text FILE"
+                    (demo ? "; set data.path to a text of your own or, in Yoke's repository, run "
+                            "scripts/fetch_text data/novels.txt; without a network, run "
+                            "scripts/generate_text data/novels.txt"
                           : nearest_names(path)));
   }
   throw Error(YOKE_INVALID_ARGUMENT, concat(name, " cannot be read: ", std::strerror(error)));
