@@ -32,7 +32,6 @@ const std::vector<Unused>& unused_keys() {
       {"use_dora", {false}},
       {"use_rslora", {false}},
       {"use_qalora", {false}},
-      {"fan_in_fan_out", {false}},
       {"lora_bias", {false}},
       {"rank_pattern", {nullptr, Json::object()}},
       {"alpha_pattern", {nullptr, Json::object()}},
@@ -83,7 +82,7 @@ std::string adapter_config_text(const AdapterConfig& config, const std::string& 
       {"target_modules", config.targets},
       {"lora_dropout", 0.0},
       {"bias", "none"},
-      {"fan_in_fan_out", false},
+      {"fan_in_fan_out", config.fan_in_fan_out},
       {"init_lora_weights", true},
       {"inference_mode", true}};
   return json.dump(2) + "\n";
@@ -108,6 +107,12 @@ AdapterConfig parse_adapter_config(const std::string& text, const std::string& w
                      "; allowed: a number");
   }
   config.targets = targets_of(json, faults);
+  const auto transposed = json.find("fan_in_fan_out");
+  if (transposed != json.end() && transposed->is_boolean()) {
+    config.fan_in_fan_out = transposed->get<bool>();
+  } else if (transposed != json.end()) {
+    faults.push_back(concat("fan_in_fan_out = ", transposed->dump()) + "; allowed: true, false");
+  }
   for (const Unused& unused : unused_keys()) {
     const auto at = json.find(unused.key);
     if (at == json.end() ||
@@ -134,6 +139,10 @@ AdapterConfig read_adapter_config(const std::string& folder) {
 bool has_adapter_config(const std::string& folder) {
   std::error_code ignored;
   return std::filesystem::exists(file_in(folder), ignored);
+}
+
+bool AdapterConfig::input_first(const std::string& weight) const {
+  return fan_in_fan_out && weight != "lm_head.weight";
 }
 
 bool is_adapter_target(const std::string& name, const std::vector<std::string>& targets) {

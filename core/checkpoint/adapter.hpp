@@ -6,6 +6,7 @@
 //
 //   W + alpha / rank * B A
 //
+// A weight [in, out], as in a Conv1D of GPT-2, is changed by the transpose of that product.
 // Beside the weight "x.weight", they have the names "x.lora_A.weight" and "x.lora_B.weight".
 #pragma once
 
@@ -26,7 +27,12 @@ struct AdapterConfig {
   double alpha = 0;
   // Names of the changed matrices without ".weight", or the ends of such names: "q_proj".
   std::vector<std::string> targets;
+  // The changed matrices are [in, out], except for the head, which is [out, in] in every family.
+  // PEFT finds out itself and only warns of another value in its file.
+  bool fan_in_fan_out = false;
 
+  // Returns whether a weight, "x.weight", is [in, out].
+  bool input_first(const std::string& weight) const;
   double scale() const { return alpha / static_cast<double>(rank); }
 };
 

@@ -77,47 +77,62 @@ class Merger {
 
   bool changes(const std::string& weight) const { return shapes_.contains(adapter_a(weight)); }
 
-  // Adds the product to elements [begin, begin + count) of a weight [out, in].
+  // Adds the product to elements [begin, begin + count) of a weight [out, in] or [in, out].
   void add(const StoredTensor& weight, int64_t begin, int64_t count, float* values) {
     if (weight.name != name_) open(weight.name);
-    const int64_t in = weight.shape[1];
+    const int64_t columns = weight.shape[1];
     for (int64_t done = 0; done < count;) {
-      const int64_t row = (begin + done) / in, column = (begin + done) % in;
-      const int64_t size = std::min(in - column, count - done);
+      const int64_t row = (begin + done) / columns, column = (begin + done) % columns;
+      const int64_t size = std::min(columns - column, count - done);
       add_to_row(row, column, size, values + done);
       done += size;
     }
   }
 
  private:
-  // Sums up in double, so that the result is rounded once.
+  // Sums up in double, so that the result is rounded once. Element [row, column] of the product is
+  // the sum over r of left[row, r] * right[r, column].
   void add_to_row(int64_t row, int64_t column, int64_t size, float* values) {
-    const auto in = static_cast<int64_t>(a_.size()) / config_.rank;
+    const int64_t rank = config_.rank;
+    const auto columns = static_cast<int64_t>(right_.size()) / rank;
     sums_.assign(values, values + size);
-    for (int64_t r = 0; r < config_.rank; ++r) {
-      const double factor = config_.scale() * b_[static_cast<size_t>(row * config_.rank + r)];
-      const float* a = a_.data() + r * in + column;
-      for (int64_t i = 0; i < size; ++i) sums_[static_cast<size_t>(i)] += factor * a[i];
+    for (int64_t r = 0; r < rank; ++r) {
+      const double factor = config_.scale() * left_[static_cast<size_t>(row * rank + r)];
+      const float* right = right_.data() + r * columns + column;
+      for (int64_t i = 0; i < size; ++i) sums_[static_cast<size_t>(i)] += factor * right[i];
     }
     for (int64_t i = 0; i < size; ++i)
       values[i] = static_cast<float>(sums_[static_cast<size_t>(i)]);
   }
 
+  // The product is B A, or its transpose.
   void open(const std::string& weight) {
     name_ = weight;
-    for (const auto& [name, matrix] :
-         {std::pair{adapter_a(weight), &a_}, {adapter_b(weight), &b_}}) {
-      const StoredTensor tensor{name, "param", YOKE_F32, shapes_.at(name), "", 0, {}};
-      matrix->resize(static_cast<size_t>(tensor.numel()));
-      read_values(reader_, tensor, 0, tensor.numel(), matrix->data());
-    }
+    const std::vector<float> a = read(adapter_a(weight)), b = read(adapter_b(weight));
+    const bool input_first = config_.input_first(weight);
+    left_ = input_first ? transposed(a, config_.rank) : b;
+    right_ = input_first ? transposed(b, static_cast<int64_t>(b.size()) / config_.rank) : a;
+  }
+
+  std::vector<float> read(const std::string& name) const {
+    const StoredTensor tensor{name, "param", YOKE_F32, shapes_.at(name), "", 0, {}};
+    std::vector<float> matrix(static_cast<size_t>(tensor.numel()));
+    read_values(reader_, tensor, 0, tensor.numel(), matrix.data());
+    return matrix;
+  }
+
+  static std::vector<float> transposed(const std::vector<float>& matrix, int64_t rows) {
+    const auto height = static_cast<size_t>(rows), width = matrix.size() / height;
+    std::vector<float> out(matrix.size());
+    for (size_t i = 0; i < matrix.size(); ++i) out[i % width * height + i / width] = matrix[i];
+    return out;
   }
 
   const CheckpointReader& reader_;
   const Shapes shapes_;
   AdapterConfig config_;
-  std::string name_;  // name of the weight to which a_ and b_ belong
-  std::vector<float> a_, b_;
+  std::string name_;                 // name of the weight to which left_ and right_ belong
+  std::vector<float> left_, right_;  // [rows, rank] and [rank, columns]
   std::vector<double> sums_;
 };
 

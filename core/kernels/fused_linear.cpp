@@ -24,11 +24,11 @@ std::vector<int64_t> with_last(const at::Tensor& t, int64_t last) {
 
 // Returns a weight as a matrix [in, out]; see ops::Matrix.
 at::Tensor in_by_out(const at::Tensor& weight, bool input_first) {
-  return input_first ? weight.flatten(1) : weight.t();
+  return input_first ? weight.flatten(1) : weight.flatten(0, -2).t();
 }
 
 int64_t inputs_of(const at::Tensor& weight, bool input_first) {
-  return weight.size(input_first ? 0 : 1);
+  return weight.size(input_first ? 0 : -1);
 }
 int64_t outputs_of(const at::Tensor& weight, bool input_first) {
   return weight.numel() / inputs_of(weight, input_first);
@@ -91,9 +91,11 @@ at::Tensor gradient_of(const at::Tensor& weight,
                        const at::Tensor& dy,
                        const at::Tensor& x,
                        bool input_first) {
-  if (!input_first) return now_or_later(weight, [dy, x] { return weight_gradient(dy, x); });
-  return now_or_later(
-      weight, [dy, x, sizes = weight.sizes().vec()] { return weight_gradient(x, dy).view(sizes); });
+  if (!input_first && weight.dim() == 2)
+    return now_or_later(weight, [dy, x] { return weight_gradient(dy, x); });
+  return now_or_later(weight, [dy, x, input_first, sizes = weight.sizes().vec()] {
+    return (input_first ? weight_gradient(x, dy) : weight_gradient(dy, x)).view(sizes);
+  });
 }
 
 // Returns the gradient of a bias: the sum over the rows, in at least fp32.

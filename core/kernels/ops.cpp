@@ -25,9 +25,9 @@ std::vector<at::Tensor> linears(const at::Tensor& x,
   std::vector<int64_t> sizes = x.sizes().vec();
   std::vector<at::Tensor> out;
   for (const at::Tensor& weight : weights) {
-    const at::Tensor product = x.has_storage()
-                                   ? at::mm(rows, input_first ? weight.flatten(1) : weight.t())
-                                   : fused::product_of_rows(rows, weight, input_first);
+    const at::Tensor product =
+        x.has_storage() ? at::mm(rows, input_first ? weight.flatten(1) : weight.flatten(0, -2).t())
+                        : fused::product_of_rows(rows, weight, input_first);
     sizes.back() = product.size(1);
     out.push_back(product.view(sizes));
   }
@@ -38,7 +38,7 @@ at::Tensor linear_add(const at::Tensor& residual,
                       const at::Tensor& x,
                       const at::Tensor& weight,
                       bool input_first) {
-  return residual + (x.has_storage() && !input_first ? at::linear(x, weight)
+  return residual + (x.has_storage() && !input_first ? at::linear(x, weight.flatten(0, -2))
                                                      : linears(x, {weight}, input_first)[0]);
 }
 

@@ -23,7 +23,7 @@ WeightQueue* defer_weights(WeightQueue* queue);
 enum class Product : uint8_t { kPlain, kTensorwise, kRowwise, kRowwiseGwHp };
 
 // Two narrow matrices whose product is added to a weight [out, in]: scale * up down. Undefined =
-// none. The products with them are plain.
+// none. The products with them are plain. Their shapes do not depend on Matrix::input_first.
 struct LowRank {
   at::Tensor down, up;  // [rank, in], [out, rank]
   double scale = 1;
@@ -31,8 +31,8 @@ struct LowRank {
 
 // A weight [out, in], how to multiply by it, and a bias [out] that is added to the product;
 // undefined = none. input_first: the weight is [in, out], as in a Conv1D of GPT-2; only for
-// kPlain. Its outputs may then have several dims: [in, a, b], with a bias [a, b], is a matrix with
-// a * b outputs.
+// kPlain. With kPlain the outputs may have several dims: [in, a, b] or [a, b, in], with a bias [a,
+// b], is a matrix with a * b outputs.
 struct Matrix {
   Matrix(const at::Tensor& weight_tensor,
          Product how = Product::kPlain,

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/model/model_dims.hpp"
 #include "core/model/modules.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
@@ -17,6 +18,11 @@ namespace yoke {
 namespace {
 
 constexpr char kWeight[] = ".weight";
+constexpr char kHead[] = "lm_head";
+
+double alpha_of(const LoraConfig& lora) {
+  return lora.alpha.value_or(static_cast<double>(lora.rank));
+}
 
 bool matches(const std::string& param, const std::string& pattern) {
   const std::string parts = "." + param + ".", wanted = "*." + pattern + ".*";
@@ -62,6 +68,12 @@ std::vector<Target> linear_layers(const BlockList& list) {
   return all;
 }
 
+std::vector<std::string> last_parts(const std::vector<Target>& layers) {
+  std::set<std::string> parts;
+  for (const Target& t : layers) parts.insert(t.name.substr(t.name.rfind('.') + 1));
+  return {parts.begin(), parts.end()};
+}
+
 void check_targets(const std::vector<Target>& layers, const LoraConfig& lora) {
   std::vector<std::string> faults;
   std::set<std::string> ends;
@@ -72,7 +84,8 @@ void check_targets(const std::vector<Target>& layers, const LoraConfig& lora) {
     });
     if (!found)
       faults.push_back("lora.targets: \"" + target + "\" names no matrix of a linear layer" +
-                       nearest(target, ends));
+                       nearest(target, ends) + "; allowed: names of matrices or ends of such " +
+                       "names: " + join(last_parts(layers)));
   }
   for (const Target& t : layers) {
     if (t.tied && is_adapter_target(t.name, lora.targets))
@@ -84,12 +97,14 @@ void check_targets(const std::vector<Target>& layers, const LoraConfig& lora) {
   if (!faults.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults, "\n"));
 }
 
-// Returns how tensor parallelism may cut A and B of a matrix. They are cut along the side that they
-// share with the matrix, if that side is cut.
-std::pair<TpHint, TpHint> adapter_hints(const TpHint& weight) {
-  if (weight.cut == 1) return {TpHint::whole(), weight};
-  if (weight.cut == 2) return {weight, TpHint::whole()};
-  return {weight, weight};
+// Returns how tensor parallelism may cut A [rank, in] and B [...out, rank] of a matrix. They are
+// cut along the dim that they share with the matrix, if that dim is cut.
+std::pair<TpHint, TpHint> adapter_hints(const Linear& linear, const TpHint& weight) {
+  if (weight.cut <= 0) return {weight, weight};  // whole, or unknown
+  const int32_t dim = weight.cut - 1;
+  const auto inputs = static_cast<int32_t>(linear.input_first ? 0 : linear.weight.dim() - 1);
+  if (dim == inputs) return {TpHint::along(1, weight.parts), TpHint::whole()};
+  return {TpHint::whole(), TpHint::along(linear.input_first ? dim - 1 : dim, weight.parts)};
 }
 
 // What the host asks about the parameters of the adapters, by their names.
@@ -99,22 +114,22 @@ struct Answers {
 };
 
 void add_adapter(BlockList& list, const Target& t, const LoraConfig& lora, Answers& answers) {
-  t.linear->adapt(lora.rank, adapter_config(lora).scale());
+  t.linear->adapt(lora.rank, adapter_scale(lora));
   const std::string weight = t.name + kWeight, a = adapter_a(weight), b = adapter_b(weight);
   list.params[t.block].emplace_back(a, t.linear->lora_a->weight);
   list.params[t.block].emplace_back(b, t.linear->lora_b->weight);
   // A uniform number has the standard deviation of its bound over the root of 3. The bound of PEFT
   // is 1 / sqrt(in).
-  const auto in = static_cast<double>(t.linear->weight.size(1));
-  answers.init[a] = {ParamInit::kUniform, 1 / std::sqrt(3 * in)};
+  const int64_t in = t.linear->inputs(), out = t.linear->weight.numel() / in;
+  answers.init[a] = {ParamInit::kUniform, 1 / std::sqrt(3 * static_cast<double>(in))};
   answers.init[b] = {ParamInit::kConstant, 0};
-  if (list.tp) std::tie(answers.tp[a], answers.tp[b]) = adapter_hints(list.tp(weight));
+  if (list.tp) std::tie(answers.tp[a], answers.tp[b]) = adapter_hints(*t.linear, list.tp(weight));
+  if (t.linear->lora_b->weight.dim() > 2) list.stored_shapes[b] = {out, lora.rank};
   if (t.block >= list.costs.size()) return;
   BlockCosts& costs = list.costs[t.block];
-  const int64_t sides = t.linear->weight.size(0) + t.linear->weight.size(1);
   costs.activation_bytes +=
       list.seq_len * lora.rank * static_cast<int64_t>(t.linear->weight.element_size());
-  costs.forward_flops += 2 * static_cast<double>(list.seq_len * lora.rank * sides);
+  costs.forward_flops += 2 * static_cast<double>(list.seq_len * lora.rank * (in + out));
   // The passes also differ because frozen weights need no gradients.
   costs.pass_bytes.clear();
   if (!costs.distributed) return;
@@ -153,14 +168,15 @@ void freeze_params(BlockList& list, const std::vector<std::string>& patterns) {
 
 // Another alpha would change the products of the stored matrices without a sign of it.
 void require_same_adapters(const LoraConfig& lora, const std::string& folder) {
-  const AdapterConfig here = adapter_config(lora), there = read_adapter_config(folder);
+  const AdapterConfig there = read_adapter_config(folder);
   std::vector<std::string> faults;
   const auto differ = [&](const char* key, const auto& given, const auto& stored) {
     faults.push_back(concat("lora.", key, " = ", given, ", but ", folder, " has ") +
                      concat(stored, "; set lora.", key, " to that"));
   };
-  if (here.rank != there.rank) differ("rank", here.rank, there.rank);
-  if (here.alpha != there.alpha) differ("alpha", here.alpha, there.alpha);
+  const double alpha = alpha_of(lora);
+  if (lora.rank != there.rank) differ("rank", lora.rank, there.rank);
+  if (alpha != there.alpha) differ("alpha", alpha, there.alpha);
   if (!faults.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults, "\n"));
 }
 
@@ -207,7 +223,9 @@ void open_adapters(BlockList& list, const ModelConfig& model) {
   Shapes shapes;
   for (const auto& of_block : list.params) {
     for (const auto& [name, leaf] : of_block) {
-      if (is_adapter(name)) shapes[name] = leaf.sizes().vec();
+      const auto stored = list.stored_shapes.find(name);
+      if (is_adapter(name))
+        shapes[name] = stored == list.stored_shapes.end() ? leaf.sizes().vec() : stored->second;
     }
   }
   const ReadWeights adapters = open_adapter(lora.from, shapes);
@@ -221,11 +239,22 @@ void open_adapters(BlockList& list, const ModelConfig& model) {
 LoraConfig stored_adapters(const std::string& folder) {
   if (!has_adapter_config(folder)) return {};
   const AdapterConfig stored = read_adapter_config(folder);
-  return {.rank = stored.rank, .alpha = stored.alpha, .targets = stored.targets};
+  return {.rank = stored.rank, .alpha = stored.alpha, .targets = stored.targets, .from = ""};
 }
 
-AdapterConfig adapter_config(const LoraConfig& lora) {
-  return {lora.rank, lora.alpha.value_or(static_cast<double>(lora.rank)), lora.targets};
+// GPT-2 has matrices [in, out] except for its head.
+AdapterConfig adapter_config(const ModelConfig& model) {
+  const LoraConfig& lora = model.lora;
+  const bool other_than_head =
+      std::any_of(lora.targets.begin(), lora.targets.end(), [](const std::string& target) {
+        return target != kHead;
+      });
+  return {
+      lora.rank, alpha_of(lora), lora.targets, other_than_head && model_family(model) == "gpt2"};
+}
+
+double adapter_scale(const LoraConfig& lora) {
+  return alpha_of(lora) / static_cast<double>(lora.rank);
 }
 
 }  // namespace yoke

@@ -35,7 +35,10 @@ void open_adapters(BlockList& list, const ModelConfig& model);
 // the errors of read_adapter_config().
 LoraConfig stored_adapters(const std::string& folder);
 
-// Returns the adapters as a checkpoint describes them.
-AdapterConfig adapter_config(const LoraConfig& lora);
+// Returns the adapters of the model as a checkpoint describes them. Throws what model_dims()
+// throws.
+AdapterConfig adapter_config(const ModelConfig& model);
+// Returns the factor of the products of adapters.
+double adapter_scale(const LoraConfig& lora);
 
 }  // namespace yoke

@@ -20,20 +20,6 @@ using torch::nn::Module;
 
 constexpr const char* kEmbedding = "transformer.wte.weight";
 
-// A matrix [in, ...] and a bias of the later dims.
-struct Conv1d : Weight {
-  Conv1d(int64_t in, std::vector<int64_t> out, at::ScalarType dtype)
-      : Weight(shape_of(in, out), dtype) {
-    bias = register_parameter("bias", unallocated(out, dtype));
-  }
-  static std::vector<int64_t> shape_of(int64_t in, std::vector<int64_t> out) {
-    out.insert(out.begin(), in);
-    return out;
-  }
-  ops::Matrix matrix() const { return {weight, ops::Product::kPlain, bias, /*input_first=*/true}; }
-  at::Tensor bias;
-};
-
 struct LayerNorm : Weight {
   LayerNorm(int64_t dim, double norm_eps, at::ScalarType dtype)
       : Weight({dim}, dtype), eps(norm_eps) {

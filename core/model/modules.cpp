@@ -63,17 +63,34 @@ ops::Documents documents_of(const TorchInputs& inputs) {
   return {};
 }
 
+Conv1d::Conv1d(int64_t in, const std::vector<int64_t>& out, at::ScalarType dtype)
+    : Linear([&] {
+        std::vector<int64_t> shape{in};
+        shape.insert(shape.end(), out.begin(), out.end());
+        return unallocated(shape, dtype);
+      }()) {
+  bias = register_parameter("bias", unallocated(out, dtype));
+  input_first = true;
+}
+
+std::vector<int64_t> Linear::out_shape() const {
+  const at::IntArrayRef sizes = weight.sizes();
+  return (input_first ? sizes.slice(1) : sizes.slice(0, sizes.size() - 1)).vec();
+}
+
+// B has the output dims of the weight, so tensor parallelism can cut it in the same way.
 void Linear::adapt(int64_t rank, double scale) {
   const at::ScalarType dtype = weight.scalar_type();
-  lora_a = register_module("lora_A",
-                           std::make_shared<Weight>(at::IntArrayRef{rank, weight.size(1)}, dtype));
-  lora_b = register_module("lora_B",
-                           std::make_shared<Weight>(at::IntArrayRef{weight.size(0), rank}, dtype));
+  std::vector<int64_t> up = out_shape();
+  up.push_back(rank);
+  lora_a =
+      register_module("lora_A", std::make_shared<Weight>(at::IntArrayRef{rank, inputs()}, dtype));
+  lora_b = register_module("lora_B", std::make_shared<Weight>(up, dtype));
   lora_scale = scale;
 }
 
 ops::Matrix Linear::matrix() const {
-  ops::Matrix m{weight, product, bias};
+  ops::Matrix m{weight, product, bias, input_first};
   if (lora_a) m.adapter = {lora_a->weight, lora_b->weight, lora_scale};
   return m;
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/config/run_config.hpp"
 #include "core/kernels/ops.hpp"
@@ -37,10 +38,19 @@ struct Linear : Weight {
   // Adds a low-rank adapter, two parameters: see core/checkpoint/adapter.hpp.
   void adapt(int64_t rank, double scale);
   ops::Matrix matrix() const;
+  int64_t inputs() const { return weight.size(input_first ? 0 : -1); }
+  // Returns the shape of an output: the dims of the weight except for that of its inputs.
+  std::vector<int64_t> out_shape() const;
   at::Tensor bias;
+  bool input_first = false;  // see ops::Matrix
   ops::Product product = ops::Product::kPlain;
   std::shared_ptr<Weight> lora_a, lora_b;  // the adapter; null = none
   double lora_scale = 1;
+};
+
+// A matrix [in, ...out] and a bias of the later dims, as in GPT-2.
+struct Conv1d : Linear {
+  Conv1d(int64_t in, const std::vector<int64_t>& out, at::ScalarType dtype);
 };
 
 struct Embedding : Weight {

@@ -102,8 +102,9 @@ Checkpointing::Checkpointing(
   if (!job_.model.hf_config_json.empty()) texts_["config.json"] = job_.model.hf_config_json;
   // Companions of model.from may describe adapters that this run does not have.
   texts_.erase(kAdapterConfig);
-  const LoraConfig& lora = job_.config.run.model.lora;
-  if (lora.rank > 0) texts_[kAdapterConfig] = adapter_config_text(adapter_config(lora), from);
+  const ModelConfig& model = job_.config.run.model;
+  if (model.lora.rank > 0)
+    texts_[kAdapterConfig] = adapter_config_text(adapter_config(model), from);
 }
 
 SaveGroup Checkpointing::group() {

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import unittest
+import warnings
 
 from hf_models import LOGITS, IDS, WeightsTest
 
@@ -21,6 +22,8 @@ import transformers
 
 SMALL = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6,
          "num_key_value_heads": 2, "vocab_size": 320, "tie_word_embeddings": False, "max_position_embeddings": 64}
+GPT2 = {"n_embd": 48, "n_layer": 2, "n_head": 6, "n_positions": 64, "vocab_size": 320, "embd_pdrop": 0.0,
+        "resid_pdrop": 0.0, "attn_pdrop": 0.0}
 RANK, ALPHA = 4, 6.0
 # At this rate the adapters lower the loss by some percent in ten steps.
 LR = 1e-2
@@ -81,6 +84,29 @@ class Lora(WeightsTest):
     def test_one_layer_with_tensor_parallelism(self):
         self.check("qwen3", transformers.Qwen3Config(**SMALL, head_dim=16),
                    ["layers.1.self_attn.o_proj", "layers.1.mlp.down_proj", "gate_proj"], 2, tp_degree=2)
+
+    def test_gpt2(self):
+        self.check("gpt2", transformers.GPT2Config(**GPT2), ["c_attn"])
+
+    def test_all_matrices_of_gpt2_with_tensor_parallelism(self):
+        self.check("gpt2-all", transformers.GPT2Config(**GPT2, n_inner=80, tie_word_embeddings=False),
+                   ["c_attn", "h.1.attn.c_proj", "c_fc", "mlp.c_proj", "lm_head"], 2, tp_degree=2)
+
+    def test_adapters_of_gpt2_are_described_as_peft_does(self):
+        model, folder = self.make("described", transformers.GPT2Config(**GPT2))
+        theirs = json.loads((self.adapters(model, "described-start", ["c_attn"]) / "adapter_config.json").read_text())
+        run = self.train(1, model__from=folder, train__steps=0, checkpoint__every=1, data__seq_len=32, **keys(["c_attn"]))
+        exported = self.export(run / "checkpoints/step-00000000", "described-ours", "--adapter")
+        ours = json.loads((exported / "adapter_config.json").read_text())
+        self.assertTrue(ours["fan_in_fan_out"])
+        for key, value in ours.items():
+            if key not in ("base_model_name_or_path", "task_type"):
+                self.assertEqual(theirs[key], value, key)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            self.wrapped(folder, exported)
+        # PEFT warns if it has to correct the key.
+        self.assertEqual([w for w in seen if "fan_in_fan_out" in str(w.message)], [])
 
     def test_new_adapters_change_nothing_and_start_like_those_of_peft(self):
         _, folder = self.make("new", transformers.LlamaConfig(**SMALL))

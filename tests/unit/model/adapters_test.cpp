@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
+#include "tests/support/temp_folder.hpp"
 #include "tests/unit/model/plain_model.hpp"
 #include "yoke/error.hpp"
 
@@ -79,6 +81,87 @@ TEST(Adapters, HaveTheLossAndGradientsOfTheMergedModel) {
   }
 }
 
+// The matrices of GPT-2 are [in, out], and one of them has three outputs for each column.
+class AdaptersOfGpt2 : public ::testing::Test {
+ protected:
+  AdaptersOfGpt2() {
+    temp_.write("config.json",
+                R"({"model_type": "gpt2", "n_embd": 24, "n_layer": 2, "n_head": 6, "n_inner": 40,
+                    "n_positions": 12, "vocab_size": 50, "tie_word_embeddings": false})");
+  }
+  ModelConfig with(const std::vector<std::string>& targets) const {
+    ModelConfig config;
+    config.config = temp_.path().string();
+    config.lora.rank = 3;
+    config.lora.alpha = 4.5;
+    config.lora.targets = targets;
+    return config;
+  }
+  testing::TempFolder temp_;
+};
+const std::vector<std::string> kMatricesOfGpt2 = {"c_attn", "c_proj", "c_fc", "lm_head"};
+
+TEST_F(AdaptersOfGpt2, HaveTheLossAndGradientsOfTheMergedModel) {
+  for (const auto& targets : {kMatricesOfGpt2, {"c_attn"}, {"h.1.mlp.c_proj", "h.0.mlp.c_fc"}}) {
+    for (const char* blocks : {"layer", "half"}) {
+      ModelConfig config = with(targets);
+      config.blocks = blocks;
+      TestBatch batch(3, 11, 50, 1);
+      const Compared c = compare_with_plain<double>(config, batch);
+      EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
+      EXPECT_LT(c.worst, 1e-12) << c.where;
+      TestBatch same(3, 11, 50, 1);
+      EXPECT_LT(compare_with_plain<float>(config, same).worst, 5e-5);
+    }
+  }
+}
+
+TEST_F(AdaptersOfGpt2, AreCutLikeTheirMatrix) {
+  const BlockList list = builtin_family(with(kMatricesOfGpt2)).make_blocks({});
+  const auto expect = [&](const std::string& name, int32_t cut_of_a, TpHint b) {
+    EXPECT_EQ(list.tp(name + ".lora_A.weight").cut, cut_of_a) << name;
+    EXPECT_EQ(list.tp(name + ".lora_B.weight").cut, b.cut) << name;
+    EXPECT_EQ(list.tp(name + ".lora_B.weight").parts, b.parts) << name;
+  };
+  const std::string layer = "transformer.h.1.";
+  expect(layer + "attn.c_attn", YOKE_TP_WHOLE, TpHint::along(1, 6));
+  expect(layer + "attn.c_proj", 2, TpHint::whole());
+  expect(layer + "mlp.c_fc", YOKE_TP_WHOLE, TpHint::along(0, 40));
+  expect(layer + "mlp.c_proj", 2, TpHint::whole());
+  expect("lm_head", YOKE_TP_WHOLE, TpHint::along(0, 50));
+  host_of(list);  // checks that the hints fit the shapes
+}
+
+// Files have A and B as PEFT writes them: [rank, in] and [out, rank].
+TEST_F(AdaptersOfGpt2, HaveTheShapesOfPeftInFiles) {
+  const BlockList list = builtin_family(with({"c_attn", "c_fc"})).make_blocks({});
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [name, leaf] : list.params[2]) {
+    const auto stored = list.stored_shapes.find(name);
+    if (is_adapter(name))
+      shapes[name] = stored == list.stored_shapes.end() ? leaf.sizes().vec() : stored->second;
+  }
+  const std::string layer = "transformer.h.1.";
+  const std::map<std::string, std::vector<int64_t>> expected = {
+      {layer + "attn.c_attn.lora_A.weight", {3, 24}},
+      {layer + "attn.c_attn.lora_B.weight", {72, 3}},
+      {layer + "mlp.c_fc.lora_A.weight", {3, 24}},
+      {layer + "mlp.c_fc.lora_B.weight", {40, 3}}};
+  EXPECT_EQ(shapes, expected);
+}
+
+// PEFT's key says whether matrices are [in, out]; the head never is.
+TEST_F(AdaptersOfGpt2, DescribeTheirMatricesAsPeftDoes) {
+  EXPECT_TRUE(adapter_config(with({"c_attn"})).fan_in_fan_out);
+  EXPECT_TRUE(adapter_config(with({"lm_head", "c_fc"})).fan_in_fan_out);
+  EXPECT_FALSE(adapter_config(with({"lm_head"})).fan_in_fan_out);
+  EXPECT_FALSE(adapter_config(with_adapters({"q_proj"})).fan_in_fan_out);
+  const AdapterConfig read =
+      parse_adapter_config(adapter_config_text(adapter_config(with({"c_attn"})), "base"), "here");
+  EXPECT_TRUE(read.input_first("transformer.h.0.attn.c_attn.weight"));
+  EXPECT_FALSE(read.input_first("lm_head.weight"));
+}
+
 TEST(Adapters, AreAllThatIsTrained) {
   const TorchModelHost host =
       host_of(builtin_family(with_adapters({"layers.0.self_attn.q_proj"})).make_blocks({}));
@@ -106,6 +189,10 @@ TEST(Adapters, NeedTargetsThatExist) {
   EXPECT_THAT(message(with_adapters({"q_porj"})),
               HasSubstr("lora.targets: \"q_porj\" names no matrix of a linear layer; did you mean "
                         "'q_proj'?"));
+  EXPECT_THAT(
+      message(with_adapters({"c_attn"})),
+      HasSubstr(
+          "allowed: names of matrices or ends of such names: down_proj, gate_proj, k_proj, "));
   EXPECT_THAT(message(with_adapters({"proj"})), HasSubstr("\"proj\" names no matrix"));
   EXPECT_THAT(message(with_adapters({"input_layernorm"})), HasSubstr("names no matrix"));
   EXPECT_THAT(message(with_adapters({})), HasSubstr("lora.targets is empty"));

@@ -83,17 +83,21 @@ class PlainModel {
   at::Tensor biased(const at::Tensor& x, const std::string& name) const {
     return p_.count(name) > 0 ? x + at_(name) : x;
   }
+  // Returns what an adapter adds to a weight [out, in]: 0 if there is none.
+  at::Tensor product_of_adapter(const std::string& name) const {
+    if (p_.count(name + ".lora_A.weight") == 0) return at::zeros({}, at::kDouble);
+    return adapter_scale_ *
+           at::matmul(at_(name + ".lora_B.weight").flatten(0, -2), at_(name + ".lora_A.weight"));
+  }
   // x times the transpose of a weight [out, in], plus its bias.
   at::Tensor linear(const at::Tensor& x, const std::string& name) const {
-    at::Tensor weight = at_(name + ".weight");
-    if (p_.count(name + ".lora_A.weight") > 0)
-      weight = weight + adapter_scale_ *
-                            at::matmul(at_(name + ".lora_B.weight"), at_(name + ".lora_A.weight"));
+    const at::Tensor weight = at_(name + ".weight") + product_of_adapter(name);
     return biased(at::matmul(x, weight.t()), name + ".bias");
   }
   // x times a weight [in, out], plus its bias; both may have more dims.
   at::Tensor conv1d(const at::Tensor& x, const std::string& name) const {
-    return at::matmul(x, at_(name + ".weight").flatten(1)) + at_(name + ".bias").flatten();
+    const at::Tensor weight = at_(name + ".weight").flatten(1) + product_of_adapter(name).t();
+    return at::matmul(x, weight) + at_(name + ".bias").flatten();
   }
 
   at::Tensor norm(const at::Tensor& x, const std::string& name) const {
@@ -229,9 +233,7 @@ Compared compare_with_plain(const ModelConfig& config, TestBatch& batch) {
     return at::from_blob(v.data(), {batch.sequences(), batch.seq_len()}, at::kLong);
   };
   const at::Tensor loss =
-      PlainModel(model_dims(config),
-                 params,
-                 config.lora.rank > 0 ? adapter_config(config.lora).scale() : 0)
+      PlainModel(model_dims(config), params, config.lora.rank > 0 ? adapter_scale(config.lora) : 0)
           .loss_sum(ids(batch.tokens), ids(batch.targets), ids(batch.positions));
   out.expected_loss = loss.template item<double>();
   (loss * 0.5).backward();
