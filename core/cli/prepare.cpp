@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "core/base/console.hpp"
 #include "core/base/cores.hpp"
@@ -15,12 +16,14 @@
 #include "core/data/prepare.hpp"
 #include "core/metrics/progress.hpp"
 #include "yoke/error.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
 
 constexpr char kBlankLines[] = "blank-lines";
+constexpr size_t kShownTokens = 20;
 
 struct Arguments {
   std::string tokenizer;
@@ -30,6 +33,7 @@ struct Arguments {
   std::string chat_template;
   PrepareRequest request;
   bool append_eos = false, no_append_eos = false;
+  std::optional<std::string> end_token;
 };
 
 // Replaces \n, \t, \r and \\ by the characters that they stand for.
@@ -49,6 +53,27 @@ DocumentSplit split_of(const std::string& text) {
   if (text.empty()) return {};
   if (text == kBlankLines) return {DocumentSplit::Kind::kBlankLines, ""};
   return {DocumentSplit::Kind::kSeparator, unescaped(text)};
+}
+
+// Returns the id of a token that ends documents. It must be an added token, because a text may
+// contain any other one.
+int32_t end_token_id(const Tokenizer& tokenizer, const std::string& token) {
+  const std::optional<int32_t> id = tokenizer.id_of(token);
+  if (id && tokenizer.is_added(*id)) return *id;
+  std::vector<std::string> added;
+  for (int32_t other = 0; other < tokenizer.facts().vocab_size; ++other) {
+    if (tokenizer.contains(other) && tokenizer.is_added(other))
+      added.push_back(tokenizer.decode({other}, /*with_special=*/true));
+  }
+  std::string text = concat("--end-token \"", token, "\" is not among the added tokens of ") +
+                     tokenizer.facts().path;
+  if (added.empty()) throw Error(YOKE_INVALID_ARGUMENT, text + ", which has none; leave it out");
+  text += did_you_mean(token, added) + "; allowed: ";
+  if (added.size() > kShownTokens) {
+    added.resize(kShownTokens);
+    added.emplace_back("...");
+  }
+  throw Error(YOKE_INVALID_ARGUMENT, text + join(added));
 }
 
 // Resolves the options that depend on the tokenizer.
@@ -75,11 +100,12 @@ void choose_ends(const Tokenizer& tokenizer, Arguments& arguments) {
   encoding.chat = arguments.chat_template;
   if (encoding.bos && !facts.bos) throw missing("--bos", "bos_token");
   if (arguments.append_eos && !facts.eos) throw missing("--append-eos", "eos_token");
-  encoding.eos = arguments.append_eos;
-  if (arguments.append_eos || arguments.no_append_eos || !facts.eos) return;
+  if (arguments.end_token) encoding.end = end_token_id(tokenizer, *arguments.end_token);
+  if (arguments.append_eos) encoding.end = facts.eos;
+  if (encoding.end || arguments.no_append_eos || !facts.eos) return;
   // Conversations whose turns end with this token need no second one.
-  encoding.eos =
-      !arguments.chat || !ChatTemplate(encoding.chat, tokenizer).ends_turns_with(*facts.eos);
+  if (!arguments.chat || !ChatTemplate(encoding.chat, tokenizer).ends_turns_with(*facts.eos))
+    encoding.end = facts.eos;
 }
 
 // Shows the progress on a terminal. The time that is left is estimated from this process only.
@@ -175,8 +201,16 @@ std::function<int()> add_prepare_command(CLI::App& data) {
       app->add_flag("--append-eos",
                     arguments->append_eos,
                     "end each document with the tokenizer's end of text; default: if it has one");
-  app->add_flag("--no-append-eos", arguments->no_append_eos, "end no document with it")
-      ->excludes(append_eos);
+  CLI::Option* no_append_eos =
+      app->add_flag("--no-append-eos", arguments->no_append_eos, "end no document with it")
+          ->excludes(append_eos);
+  app->add_option("--end-token",
+                  arguments->end_token,
+                  "end each document with this added token of the tokenizer instead, such as "
+                  "'<|endoftext|>'")
+      ->type_name("TOKEN")
+      ->excludes(append_eos)
+      ->excludes(no_append_eos);
   app->add_flag("--chat", arguments->chat, "each object of .jsonl is a conversation: messages");
   app->add_option("--template", arguments->chat_template, "chatml, llama3, mistral or zephyr")
       ->type_name("NAME");

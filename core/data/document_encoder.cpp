@@ -58,7 +58,7 @@ void DocumentEncoder::encode_text(std::string_view text, EncodedDocuments& out) 
   }
   if (options_.bos) out.ids.push_back(tokenizer_.facts().bos.value());
   encoder_->encode(text, out.ids);
-  if (options_.eos) out.ids.push_back(tokenizer_.facts().eos.value());
+  if (options_.end) out.ids.push_back(*options_.end);
   ++out.documents;
 }
 
@@ -68,8 +68,8 @@ void DocumentEncoder::encode_chat(const nlohmann::json& object, EncodedDocuments
   const EncodedChat chat = chat_->encode(chat_messages(object), *encoder_);
   out.ids.insert(out.ids.end(), chat.ids.begin(), chat.ids.end());
   out.mask += chat.targets;
-  if (options_.eos) {
-    out.ids.push_back(tokenizer_.facts().eos.value());
+  if (options_.end) {
+    out.ids.push_back(*options_.end);
     out.mask += '\0';
   }
   ++out.documents;

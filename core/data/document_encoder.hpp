@@ -18,7 +18,7 @@ namespace yoke {
 struct EncodingOptions {
   std::string field = "text";  // key of the text in an object of a .jsonl file
   bool bos = false;            // documents begin with the tokenizer's token for it
-  bool eos = false;            // documents end with the tokenizer's token for it
+  std::optional<int32_t> end;  // token that ends each document
   std::string chat;  // name of a template: each object of .jsonl is a conversation; "" = a text
 };
 

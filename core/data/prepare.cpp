@@ -166,7 +166,7 @@ nlohmann::json job_of(const PrepareRequest& request, const Tokenizer& tokenizer)
           {"field", request.encoding.field},
           {"chat", request.encoding.chat},
           {"bos", request.encoding.bos ? nlohmann::json(*tokenizer.facts().bos) : nullptr},
-          {"eos", request.encoding.eos ? nlohmann::json(*tokenizer.facts().eos) : nullptr},
+          {"eos", request.encoding.end ? nlohmann::json(*request.encoding.end) : nullptr},
           {"part_bytes", request.part_bytes},
           {"inputs", std::move(inputs)}};
 }
@@ -179,10 +179,10 @@ TokenInfo describe(const PrepareRequest& request,
   const EncodingOptions& encoding = request.encoding;
   TokenInfo info{
       so_far.tokens, so_far.documents, facts.vocab_size, facts.hash, std::nullopt, false};
-  if (encoding.eos) info.document_end = facts.eos;
+  info.document_end = encoding.end;
   if (!encoding.chat.empty()) {
     info.mask = true;
-    if (encoding.eos && ChatTemplate(encoding.chat, tokenizer).ends_turns_with(*facts.eos))
+    if (encoding.end && ChatTemplate(encoding.chat, tokenizer).ends_turns_with(*encoding.end))
       info.document_end = std::nullopt;
   }
   return info;

@@ -71,6 +71,33 @@ TEST_F(PrepareCli, EndsOfDocumentsFollowTheFlags) {
                  "--bos: the tokenizer model/tokenizer.json has no such token");
 }
 
+// A tokenizer may name no end of text, or one that a user does not want.
+TEST_F(PrepareCli, AnyAddedTokenMayEndDocuments) {
+  here_.folder().write("a.txt", "one\n---\ntwo");
+  const auto end_of = [&](const std::string& out) {
+    const SubprocessResult result =
+        prepare({"a.txt", "-o", out, "--split-on", "\\n---\\n", "--end-token", "<|begin|>"});
+    EXPECT_TRUE(result.ending.ok()) << result.err;
+    const TokenInfo info = read_token_info(here_.folder() / out).value_or(TokenInfo());
+    EXPECT_EQ(info.tokens, 8);
+    return info.document_end;
+  };
+  EXPECT_EQ(end_of("other.bin"), 260);
+  here_.folder().write("model/tokenizer_config.json", "{}");
+  EXPECT_EQ(end_of("absent.bin"), 260);
+
+  const auto refused = [&](const std::string& token, const std::string& text) {
+    expect_refused({"a.txt", "-o", "x.bin", "--end-token", token}, 2, text);
+  };
+  refused("<|edn|>",
+          "--end-token \"<|edn|>\" is not among the added tokens of model/tokenizer.json; did you "
+          "mean '<|end|>'?; allowed: <|end|>, <|begin|>");
+  refused("he", "--end-token \"he\" is not among the added tokens");  // texts contain it
+  refused("", "--end-token \"\" is not among the added tokens");
+  expect_refused(
+      {"a.txt", "-o", "x.bin", "--end-token", "<|end|>", "--no-append-eos"}, 2, "--end-token");
+}
+
 TEST_F(PrepareCli, ReportsBadInputWithTheRightCode) {
   here_.folder().write("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"a}\n");
   expect_refused({"a.jsonl", "-o", "x.bin"}, 1, "a.jsonl:2: the line is not JSON");

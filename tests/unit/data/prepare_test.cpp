@@ -72,7 +72,7 @@ class Prepare : public ::testing::Test {
     request_.inputs = {
         here_.write("a.jsonl", lines), here_.write("b.txt", text), here_.write("c.txt", text)};
     request_.split.kind = DocumentSplit::Kind::kBlankLines;
-    request_.encoding.eos = true;
+    request_.encoding.end = tokenizer_->facts().eos;
     request_.part_bytes = 300;
   }
 
@@ -109,7 +109,7 @@ TEST_F(Prepare, WritesDocumentsInTheOrderOfTheInputs) {
 
 TEST_F(Prepare, AddsTheEndsOfDocuments) {
   request_.inputs = {here_.write("a.jsonl", "{\"x\": \"a\"}\n{\"x\": \"b\"}\n")};
-  request_.encoding = {"x", true, true, ""};
+  request_.encoding = {"x", true, tokenizer_->facts().eos, ""};
   EXPECT_THAT(ids(), ElementsAre(260, 'a', 259, 260, 'b', 259));
   EXPECT_EQ(prepared_.info.document_end, 259);
 }
