@@ -178,7 +178,8 @@ std::function<int()> add_prepare_command(CLI::App& data) {
   request.threads = usable_cores();
   CLI::App* app = data.add_subcommand(
       "prepare", "turn texts into a file of token ids, with the tokenizer of a model");
-  app->add_option("INPUT", arguments->inputs, "texts and .jsonl files; folders and patterns")
+  app->add_option(
+         "INPUT", arguments->inputs, "texts, .jsonl and Parquet files; folders and patterns")
       ->required();
   app->add_option("--tokenizer",
                   arguments->tokenizer,
@@ -189,7 +190,9 @@ std::function<int()> add_prepare_command(CLI::App& data) {
          "-o,--output", request.out, "file of token ids; its description is written beside it")
       ->required()
       ->type_name("OUT.bin");
-  app->add_option("--field", request.encoding.field, "key of the text in .jsonl; default: text")
+  app->add_option("--field",
+                  request.encoding.field,
+                  "key of the text in .jsonl, or column of Parquet; default: text")
       ->type_name("NAME");
   app->add_option(
          "--split-on",
@@ -211,7 +214,9 @@ std::function<int()> add_prepare_command(CLI::App& data) {
       ->type_name("TOKEN")
       ->excludes(append_eos)
       ->excludes(no_append_eos);
-  app->add_flag("--chat", arguments->chat, "each object of .jsonl is a conversation: messages");
+  app->add_flag("--chat",
+                arguments->chat,
+                "each object of .jsonl, or row of Parquet, is a conversation: messages");
   app->add_option("--template", arguments->chat_template, "chatml, llama3, mistral or zephyr")
       ->type_name("NAME");
   app->add_flag(

@@ -4,6 +4,7 @@
 
 #include "core/base/strict_json.hpp"
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -22,6 +23,21 @@ std::string text_field(const nlohmann::json& object, const std::string& field) {
   return found->get<std::string>();
 }
 
+// Returns the messages of a row.
+std::vector<ChatMessage> checked(const std::vector<MessageCell>& cells) {
+  if (cells.empty()) throw Error(YOKE_DATA_LOSS, "\"messages\" is null or has no message");
+  std::vector<ChatMessage> messages;
+  for (const MessageCell& cell : cells) {
+    for (const auto& [name, field] :
+         {std::pair("role", &cell.role), std::pair("content", &cell.content)}) {
+      if (!field->has_value())
+        throw Error(YOKE_DATA_LOSS, concat("messages[", messages.size(), "].", name, " is null"));
+    }
+    messages.push_back({*cell.role, *cell.content});
+  }
+  return messages;
+}
+
 }  // namespace
 
 DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const EncodingOptions& options)
@@ -29,26 +45,31 @@ DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, const EncodingOptio
   if (!options.chat.empty()) chat_.emplace(options.chat, tokenizer);
 }
 
-void DocumentEncoder::encode(const TextInput& input,
-                             size_t begin,
-                             size_t end,
+void DocumentEncoder::encode(const DocumentInput& input,
+                             const InputPart& part,
                              EncodedDocuments& out) {
-  input.for_each_document(begin, end, [&](std::string_view document, size_t offset) {
+  input.for_each_document(part, [&](const Document& document, size_t place) {
     try {
-      if (input.is_jsonl()) {
-        const nlohmann::json object = parse_json_object(std::string(document), "the line");
-        if (chat_) {
-          encode_chat(object, out);
-        } else {
-          encode_text(text_field(object, options_.field), out);
-        }
+      if (document.messages != nullptr) {
+        encode_chat(checked(*document.messages), out);
+      } else if (input.format() == DocumentInput::Format::kJsonl) {
+        encode_line(document.text, out);
       } else {
-        encode_text(document, out);
+        encode_text(document.text, out);
       }
     } catch (const Error& e) {
-      throw Error(YOKE_DATA_LOSS, input.place(offset) + ": " + e.what());
+      throw Error(YOKE_DATA_LOSS, input.name_of(place) + ": " + e.what());
     }
   });
+}
+
+void DocumentEncoder::encode_line(std::string_view line, EncodedDocuments& out) {
+  const nlohmann::json object = parse_json_object(std::string(line), "the line");
+  if (chat_) {
+    encode_chat(chat_messages(object), out);
+  } else {
+    encode_text(text_field(object, options_.field), out);
+  }
 }
 
 void DocumentEncoder::encode_text(std::string_view text, EncodedDocuments& out) {
@@ -64,8 +85,8 @@ void DocumentEncoder::encode_text(std::string_view text, EncodedDocuments& out) 
 
 // The template writes the token that begins a text, where it has one. What is added after the last
 // turn is no part of an answer.
-void DocumentEncoder::encode_chat(const nlohmann::json& object, EncodedDocuments& out) {
-  const EncodedChat chat = chat_->encode(chat_messages(object), *encoder_);
+void DocumentEncoder::encode_chat(const std::vector<ChatMessage>& messages, EncodedDocuments& out) {
+  const EncodedChat chat = chat_->encode(messages, *encoder_);
   out.ids.insert(out.ids.end(), chat.ids.begin(), chat.ids.end());
   out.mask += chat.targets;
   if (options_.end) {

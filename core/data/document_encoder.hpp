@@ -3,23 +3,22 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/data/text_input.hpp"
+#include "core/data/document_input.hpp"
 #include "core/text/chat_template.hpp"
 #include "core/text/tokenizer.hpp"
 
 namespace yoke {
 
 struct EncodingOptions {
-  std::string field = "text";  // key of the text in an object of a .jsonl file
+  std::string field = "text";  // key of the text in an object of .jsonl, or column of Parquet
   bool bos = false;            // documents begin with the tokenizer's token for it
   std::optional<int32_t> end;  // token that ends each document
-  std::string chat;  // name of a template: each object of .jsonl is a conversation; "" = a text
+  std::string chat;  // name of a template: each object or row is a conversation; "" = a text
 };
 
 // EncodedDocuments are the tokens of consecutive documents.
@@ -34,13 +33,14 @@ struct EncodedDocuments {
 class DocumentEncoder {
  public:
   DocumentEncoder(const Tokenizer& tokenizer, const EncodingOptions& options);
-  // Appends the documents of a part of the input. Throws Error(DATA_LOSS) with file and line, or
-  // file and byte, if a document is not as expected.
-  void encode(const TextInput& input, size_t begin, size_t end, EncodedDocuments& out);
+  // Appends the documents of a part of the input. Throws Error(DATA_LOSS) with the file and the
+  // place in it if a document is not as expected.
+  void encode(const DocumentInput& input, const InputPart& part, EncodedDocuments& out);
 
  private:
+  void encode_line(std::string_view line, EncodedDocuments& out);
   void encode_text(std::string_view text, EncodedDocuments& out);
-  void encode_chat(const nlohmann::json& object, EncodedDocuments& out);
+  void encode_chat(const std::vector<ChatMessage>& messages, EncodedDocuments& out);
 
   const Tokenizer& tokenizer_;
   EncodingOptions options_;

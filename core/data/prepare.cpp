@@ -1,7 +1,9 @@
 // Parts of the inputs are encoded by threads and written in order by the caller's thread. The
 // bounds of the parts depend only on the inputs, so neither the number of threads nor an
-// interruption changes the output. Threads that are ahead of the writer wait, so that the memory is
-// bounded. The first wrong document of the inputs is reported, whichever thread meets one first.
+// interruption changes the output. A part is taken under a lock: this finds the end of the part, or
+// reads it if the input is a Parquet file. Threads that are ahead of the writer wait, so that the
+// memory is bounded. The first wrong document of the inputs is reported, whichever thread meets one
+// first.
 #include "core/data/prepare.hpp"
 
 #include <algorithm>
@@ -12,7 +14,6 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -26,14 +27,14 @@ namespace yoke {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Inputs = std::vector<std::unique_ptr<TextInput>>;
+using Inputs = std::vector<std::unique_ptr<DocumentInput>>;
 
 constexpr std::chrono::milliseconds kReportEvery(100);
 constexpr int kPartsAhead = 4;  // encoded parts per thread that may wait for the writer
 
 struct Part {
   int64_t file = 0;
-  size_t begin = 0, end = 0;
+  InputPart of_file;
 };
 
 // The outcome of one part: its documents, or the error of the first wrong one.
@@ -107,8 +108,22 @@ class Encoders {
       begin_ = 0;
     }
     if (file_ == std::ssize(inputs_)) return std::nullopt;
-    const size_t end = inputs_[static_cast<size_t>(file_)]->part_end(begin_, part_bytes_);
-    return Part{file_, std::exchange(begin_, end), end};
+    Part part{file_, inputs_[static_cast<size_t>(file_)]->take(begin_, part_bytes_)};
+    begin_ = part.of_file.end;
+    return part;
+  }
+
+  // Returns the next part, or the error of taking it, after which there is no other part. The mutex
+  // is held.
+  std::optional<Encoded> start_next() {
+    try {
+      std::optional<Part> part = cut();
+      if (!part) return std::nullopt;
+      return Encoded{std::move(*part), {}, nullptr};
+    } catch (...) {
+      file_ = std::ssize(inputs_);
+      return Encoded{{}, {}, std::current_exception()};
+    }
   }
 
   void work(DocumentEncoder& encoder) {
@@ -117,24 +132,28 @@ class Encoders {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return stop_ || given_ - taken_ < ahead; });
       if (stop_) return;
-      const std::optional<Part> part = cut();
-      if (!part) {
+      std::optional<Encoded> encoded = start_next();
+      if (!encoded) {
         changed_.notify_all();
         return;
       }
       const int64_t number = given_++;
       lock.unlock();
-      Encoded encoded{*part, {}, nullptr};
-      try {
-        encoder.encode(
-            *inputs_[static_cast<size_t>(part->file)], part->begin, part->end, encoded.documents);
-      } catch (...) {
-        encoded.error = std::current_exception();
-      }
+      if (!encoded->error) encode(encoder, *encoded);
       lock.lock();
-      ready_.emplace(number, std::move(encoded));
+      ready_.emplace(number, std::move(*encoded));
       changed_.notify_all();
     }
+  }
+
+  void encode(DocumentEncoder& encoder, Encoded& encoded) const {
+    Part& part = encoded.part;
+    try {
+      encoder.encode(*inputs_[static_cast<size_t>(part.file)], part.of_file, encoded.documents);
+    } catch (...) {
+      encoded.error = std::current_exception();
+    }
+    part.of_file.content.reset();
   }
 
   std::vector<DocumentEncoder> encoders_;
@@ -188,20 +207,30 @@ TokenInfo describe(const PrepareRequest& request,
   return info;
 }
 
-// Opens the inputs. Conversations are objects of .jsonl files.
+// Opens the inputs. Conversations are objects of .jsonl files, or rows of Parquet files.
 Inputs open_inputs(const PrepareRequest& request) {
   const std::string repeated = find_repeated_file(request.inputs);
   if (!repeated.empty())
     throw Error(YOKE_INVALID_ARGUMENT, path_is("input", repeated) + " is given twice");
+  const bool chat = !request.encoding.chat.empty();
   Inputs inputs;
   for (const std::string& path : request.inputs) {
-    inputs.push_back(std::make_unique<TextInput>(path, request.split));
-    if (!request.encoding.chat.empty() && !inputs.back()->is_jsonl()) {
-      throw Error(YOKE_INVALID_ARGUMENT,
-                  path_is("input", path) + " is a text; allowed with --chat: .jsonl files");
+    inputs.push_back(open_input(path, {request.split, request.encoding.field, chat}));
+    if (chat && inputs.back()->format() == DocumentInput::Format::kText) {
+      throw Error(
+          YOKE_INVALID_ARGUMENT,
+          path_is("input", path) + " is a text; allowed with --chat: .jsonl and Parquet files");
     }
   }
   return inputs;
+}
+
+// Returns the bytes of the inputs before the place that is reached.
+uint64_t bytes_before(const Inputs& inputs, const PreparedSoFar& so_far) {
+  const auto file = static_cast<size_t>(so_far.file);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < file; ++i) bytes += inputs[i]->bytes_before(inputs[i]->size());
+  return bytes + inputs[file]->bytes_before(static_cast<size_t>(so_far.offset));
 }
 
 }  // namespace
@@ -211,18 +240,19 @@ Prepared prepare(const PrepareRequest& request,
                  const std::function<void(const PrepareProgress&)>& report) {
   const Inputs inputs = open_inputs(request);
   PrepareProgress progress;
-  std::vector<uint64_t> input_bytes;
-  for (const auto& input : inputs) progress.total += input_bytes.emplace_back(input->size());
+  std::vector<uint64_t> sizes;  // the last place of each input
+  for (const auto& input : inputs) {
+    sizes.push_back(input->size());
+    progress.total += input->bytes_before(input->size());
+  }
   const bool chat = !request.encoding.chat.empty();
   std::vector<DocumentEncoder> document_encoders;
   for (int i = 0; i < request.threads; ++i)
     document_encoders.emplace_back(tokenizer, request.encoding);
   PreparedOutput output(
-      request.out, job_of(request, tokenizer), tokenizer.facts().vocab_size, chat, input_bytes);
+      request.out, job_of(request, tokenizer), tokenizer.facts().vocab_size, chat, sizes);
   PreparedSoFar so_far = output.so_far();
-  progress.done = std::accumulate(
-      input_bytes.begin(), input_bytes.begin() + so_far.file, static_cast<uint64_t>(so_far.offset));
-  progress.resumed = progress.done;
+  progress.done = progress.resumed = bytes_before(inputs, so_far);
   progress.started_over = output.started_over();
 
   Encoders encoders(std::move(document_encoders), request.part_bytes, inputs, so_far);
@@ -239,12 +269,12 @@ Prepared prepare(const PrepareRequest& request,
     if (!encoded) continue;
     if (encoded->error) std::rethrow_exception(encoded->error);
     so_far.file = encoded->part.file;
-    so_far.offset = static_cast<int64_t>(encoded->part.end);
+    so_far.offset = static_cast<int64_t>(encoded->part.of_file.end);
     so_far.tokens += std::ssize(encoded->documents.ids);
     so_far.documents += encoded->documents.documents;
     so_far.empty += encoded->documents.empty;
     output.append(encoded->documents.ids, encoded->documents.mask, so_far);
-    progress.done += encoded->part.end - encoded->part.begin;
+    progress.done = bytes_before(inputs, so_far);
     if (Clock::now() - saved >= save_every) {
       output.save();
       saved = Clock::now();

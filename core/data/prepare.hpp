@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "core/data/document_encoder.hpp"
-#include "core/data/text_input.hpp"
+#include "core/data/document_input.hpp"
 #include "core/data/token_info.hpp"
 #include "core/text/tokenizer.hpp"
 
 namespace yoke {
 
 struct PrepareRequest {
-  std::vector<std::string> inputs;  // texts and .jsonl files, in the order of the output
+  std::vector<std::string> inputs;  // texts, .jsonl and Parquet files, in the order of the output
   std::string out;                  // file of token ids, in the format "yoke"
   DocumentSplit split;
   EncodingOptions encoding;

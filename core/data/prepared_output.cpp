@@ -37,7 +37,7 @@ PreparedOutput::PreparedOutput(const std::string& out,
                                const nlohmann::json& job,
                                int64_t vocab,
                                bool with_mask,
-                               const std::vector<uint64_t>& input_bytes)
+                               const std::vector<uint64_t>& input_sizes)
     : out_(out),
       folder_(out + ".partial"),
       job_(text_of(job)),
@@ -54,7 +54,7 @@ PreparedOutput::PreparedOutput(const std::string& out,
   }
   const nlohmann::json progress = read_progress();
   check_places(progress);  // another process may have finished since
-  if (resume(progress, input_bytes)) return;
+  if (resume(progress, input_sizes)) return;
   remove_file(progress_path());
   remove_file(ids_path());
   remove_file(partial_mask_path());
@@ -101,7 +101,7 @@ bool PreparedOutput::is_same_job(const nlohmann::json& progress) const {
 
 // Opens what an earlier process of the same job wrote. Returns false if there is nothing.
 bool PreparedOutput::resume(const nlohmann::json& progress,
-                            const std::vector<uint64_t>& input_bytes) {
+                            const std::vector<uint64_t>& input_sizes) {
   started_over_ = !progress.empty() && !is_same_job(progress);
   if (!is_same_job(progress)) return false;
   remove_file(token_info_path(out_));
@@ -118,18 +118,18 @@ bool PreparedOutput::resume(const nlohmann::json& progress,
   if (with_mask_ && !std::filesystem::exists(partial_mask_path())) damaged("the mask is missing");
   ids_.emplace(File::open_for_writing(ids_path()));
   if (with_mask_) mask_.emplace(File::open_for_writing(partial_mask_path()));
-  check_so_far(input_bytes);
+  check_so_far(input_sizes);
   return true;
 }
 
-// Checks that the inputs and the written files have as many bytes as were counted.
-void PreparedOutput::check_so_far(const std::vector<uint64_t>& input_bytes) const {
-  if (so_far_.file >= std::ssize(input_bytes))
+// Checks that the inputs and the written files are as long as was counted.
+void PreparedOutput::check_so_far(const std::vector<uint64_t>& input_sizes) const {
+  if (so_far_.file >= std::ssize(input_sizes))
     damaged(
-        concat("\"file\" is ", so_far_.file, ", but there are ", input_bytes.size(), " inputs"));
-  const uint64_t bytes = input_bytes[static_cast<size_t>(so_far_.file)];
-  if (static_cast<uint64_t>(so_far_.offset) > bytes)
-    damaged(concat("\"offset\" is ", so_far_.offset, ", but the input has ", bytes, " bytes"));
+        concat("\"file\" is ", so_far_.file, ", but there are ", input_sizes.size(), " inputs"));
+  const uint64_t size = input_sizes[static_cast<size_t>(so_far_.file)];
+  if (static_cast<uint64_t>(so_far_.offset) > size)
+    damaged(concat("\"offset\" is ", so_far_.offset, ", but the input ends at ", size));
   const uint64_t ids = ids_->size(), header = kTokenFileHeaderBytes;
   uint64_t tokens = ids > header ? (ids - header) / static_cast<uint64_t>(id_bytes_) : 0;
   if (mask_) tokens = std::min(tokens, mask_->size());

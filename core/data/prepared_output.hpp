@@ -13,7 +13,8 @@
 
 namespace yoke {
 
-// How much is written. The next part begins at byte `offset` of input number `file`.
+// How much is written. The next part begins at place `offset` of input number `file`
+// (core/data/document_input.hpp).
 struct PreparedSoFar {
   int64_t file = 0;
   int64_t offset = 0;
@@ -25,15 +26,15 @@ struct PreparedSoFar {
 class PreparedOutput {
  public:
   // Opens OUT.partial, or creates it. job: everything that the output depends on; a folder of
-  // another job is emptied. with_mask: each token has a byte of the mask. input_bytes: sizes of the
-  // inputs. Throws Error: INVALID_ARGUMENT if OUT has the name of its description or of its mask,
-  // FAILED_PRECONDITION if one of the three exists or another process writes there, DATA_LOSS if
-  // what an interrupted preparation left is damaged.
+  // another job is emptied. with_mask: each token has a byte of the mask. input_sizes:
+  // DocumentInput::size() of each input. Throws Error: INVALID_ARGUMENT if OUT has the name of its
+  // description or of its mask, FAILED_PRECONDITION if one of the three exists or another process
+  // writes there, DATA_LOSS if what an interrupted preparation left is damaged.
   PreparedOutput(const std::string& out,
                  const nlohmann::json& job,
                  int64_t vocab,
                  bool with_mask,
-                 const std::vector<uint64_t>& input_bytes);
+                 const std::vector<uint64_t>& input_sizes);
   ~PreparedOutput();
 
   const PreparedSoFar& so_far() const { return so_far_; }
@@ -55,8 +56,8 @@ class PreparedOutput {
   nlohmann::json read_progress() const;
   void check_places(const nlohmann::json& progress) const;
   bool is_same_job(const nlohmann::json& progress) const;
-  bool resume(const nlohmann::json& progress, const std::vector<uint64_t>& input_bytes);
-  void check_so_far(const std::vector<uint64_t>& input_bytes) const;
+  bool resume(const nlohmann::json& progress, const std::vector<uint64_t>& input_sizes);
+  void check_so_far(const std::vector<uint64_t>& input_sizes) const;
   [[noreturn]] void damaged(const std::string& what) const;
   std::vector<char> header(int64_t tokens) const;
 

@@ -14,12 +14,6 @@ constexpr char kBlank[] = " \t\r";
 
 void refuse_format(const std::string& path, std::string_view text) {
   const std::string name = path_is(kKey, path);
-  if (text.starts_with("PAR1")) {
-    throw Error(YOKE_INVALID_ARGUMENT,
-                name +
-                    " is a Parquet file, which is not implemented; convert it to .jsonl, for "
-                    "example in Python: datasets.Dataset.from_parquet(FILE).to_json(OUT)");
-  }
   if (text.starts_with("\x1f\x8b") || text.starts_with("\x28\xb5\x2f\xfd")) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 name +
@@ -82,23 +76,24 @@ size_t TextInput::part_end(size_t begin, size_t bytes) const {
   return text_.size();
 }
 
-void TextInput::for_each_document(size_t begin, size_t end, const Visit& visit) const {
-  while (begin < end) {
+void TextInput::for_each_document(const InputPart& part, const Visit& visit) const {
+  const size_t end = part.end;
+  for (size_t begin = part.begin; begin < end;) {
     const std::optional<Gap> gap = next_gap(begin);
     const size_t document_end = gap ? std::min(gap->begin, end) : end;
     const std::string_view document = text_.substr(begin, document_end - begin);
     const bool blank = document.find_first_not_of(kBlank) == document.npos;
-    if (!(jsonl_ && blank)) visit(document, begin);
+    if (!(jsonl_ && blank)) visit({document}, begin);
     begin = gap ? gap->end : end;
   }
 }
 
-std::string TextInput::place(size_t offset) const {
-  if (!jsonl_) return concat(path_, ": the document at byte ", offset);
+std::string TextInput::name_of(size_t place) const {
+  if (!jsonl_) return concat(path_, ": the document at byte ", place);
   return concat(
       path_,
       ":",
-      1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(offset), '\n'));
+      1 + std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(place), '\n'));
 }
 
 }  // namespace yoke

@@ -241,8 +241,8 @@ void require_text(const MappedFile& file, const std::string& path) {
   if (file.size() >= 4 && std::memcmp(file.data(), "PAR1", 4) == 0) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 file.name() +
-                    " is a Parquet file; allowed: a text, or token ids; write its token "
-                    "ids to a .npy file with numpy.save");
+                    " is a Parquet file; allowed: a text, or token ids; yoke data prepare "
+                    "makes token ids of its texts");
   }
   if (path.ends_with(".bin")) {
     throw Error(YOKE_INVALID_ARGUMENT,

@@ -111,6 +111,34 @@ TEST_F(PrepareCli, ReportsBadInputWithTheRightCode) {
   expect_refused({"a.jsonl", "-o", "x.bin"}, 2, "\"Unigram\" is not implemented");
 }
 
+// A program without libyoke_parquet.so reads everything but Parquet files.
+TEST_F(PrepareCli, OnlyParquetFilesNeedTheLibraryForThem) {
+  here_.folder().write("alone/bin/none", "");
+  std::filesystem::copy(Playground::program(), here_.folder() / "alone/bin/yoke");
+  here_.folder().write("a.txt", "one");
+  here_.folder().write("a.parquet", "PAR1");
+  const auto alone = [&](const std::string& input) {
+    return run_subprocess({"/usr/bin/env",
+                           "-C",
+                           here_.folder().path().string(),
+                           "alone/bin/yoke",
+                           "data",
+                           "prepare",
+                           "--tokenizer",
+                           "model",
+                           input,
+                           "-o",
+                           "x.bin"});
+  };
+  const SubprocessResult refused = alone("a.parquet");
+  EXPECT_EQ(refused.ending.exit_code, 2);
+  EXPECT_THAT(refused.err,
+              HasSubstr("input = \"a.parquet\" is a Parquet file, but this Yoke was built without "
+                        "Parquet: libyoke_parquet.so is missing; run scripts/setup --parquet and "
+                        "build Yoke again, or convert the file to .jsonl"));
+  EXPECT_TRUE(alone("a.txt").ending.ok());
+}
+
 // Starts a preparation of a.txt and kills it as soon as it has saved its state, which it does every
 // two seconds. It is stopped for most of this time, so that even a fast machine does not complete
 // it before. Returns false if it was completed.

@@ -125,16 +125,19 @@ TEST_F(Archive, NeedsNothingButLibTorchAndABareDebian) {
       "lib(torch_cuda|c10_cuda)\\.so");  // libraries that are loaded on a device only
   const std::regex there(
       "lib(torch_cpu|c10|gomp|stdc\\+\\+|gcc_s|m|c)\\.so(\\.[0-9]+)?|ld-linux-x86-64\\.so\\.2");
+  const std::regex arrow("lib(arrow|parquet)\\.so\\.[0-9]+");  // loaded for Parquet files only
   std::set<std::string> ours;
   for (const fs::path& program : programs()) ours.insert(program.filename());
   const std::regex needed("\\(NEEDED\\).*\\[(.*)\\]");
   for (const fs::path& program : programs()) {
     const std::string dynamic = command({"readelf", "-d", program}).out;
     const bool device = program.filename() == "libyoke_cuda.so";
+    const bool parquet = program.filename() == "libyoke_parquet.so";
     for (std::sregex_iterator it(dynamic.begin(), dynamic.end(), needed), end; it != end; ++it) {
       const std::string name = (*it)[1];
       EXPECT_TRUE(ours.count(name) == 1 || std::regex_match(name, there) ||
-                  (device && std::regex_match(name, cuda)))
+                  (device && std::regex_match(name, cuda)) ||
+                  (parquet && std::regex_match(name, arrow)))
           << program << " needs " << name;
     }
   }

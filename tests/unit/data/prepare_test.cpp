@@ -207,7 +207,7 @@ TEST_F(Prepare, ReportsADamagedState) {
                   HasSubstr(std::string("\"") + key + "\" must be a whole number"));
   }
   EXPECT_THAT(with("file", 3), HasSubstr("\"file\" is 3, but there are 3 inputs"));
-  EXPECT_THAT(with("offset", 1 << 20), HasSubstr("\"offset\" is 1048576, but the input has"));
+  EXPECT_THAT(with("offset", 1 << 20), HasSubstr("\"offset\" is 1048576, but the input ends at "));
   EXPECT_THAT(with("tokens", 1 << 20), HasSubstr("\"tokens\" is 1048576, but the files hold"));
   here_.write("out.bin.partial/progress.json", good);
   EXPECT_FALSE(ids().empty());
@@ -270,7 +270,7 @@ TEST_F(Prepare, WritesTheMaskOfConversations) {
   request_.inputs = {here_.write("bad.jsonl", kConversation + "\n{\"messages\": 1}\n")};
   EXPECT_THAT(error().what(), HasSubstr("bad.jsonl:2: the field \"messages\" must be a list"));
   request_.inputs = {here_.write("a.txt", "a")};
-  EXPECT_THAT(error().what(), HasSubstr("allowed with --chat: .jsonl files"));
+  EXPECT_THAT(error().what(), HasSubstr("allowed with --chat: .jsonl and Parquet files"));
 }
 
 // A folder in the place of the output lets the last step of a preparation fail, after the mask was
@@ -296,7 +296,7 @@ TEST_F(Prepare, ResumesAnInterruptedEnd) {
   EXPECT_THAT(error().what(), HasSubstr("other.mask exists; remove it"));
   std::filesystem::rename(here_ / "kept.json", here_ / "other.json");
 
-  request_.encoding = {"text", false, false, "zephyr"};
+  request_.encoding = {"text", false, std::nullopt, "zephyr"};
   uint64_t resumed = 0;
   prepare(request_, *tokenizer_, [&](const PrepareProgress& p) { resumed = p.resumed; });
   EXPECT_EQ(resumed, kConversation.size() + 1);

@@ -14,13 +14,14 @@ using ::testing::HasSubstr;
 const DocumentSplit kBlankLines{DocumentSplit::Kind::kBlankLines, ""};
 
 // Returns the documents of all parts, whose sizes are `bytes` or more.
-std::vector<std::string> documents(const TextInput& input, size_t bytes) {
+std::vector<std::string> documents(TextInput&& input, size_t bytes) {
   std::vector<std::string> found;
   for (size_t begin = 0; begin < input.size();) {
-    const size_t end = input.part_end(begin, bytes);
+    const InputPart part = input.take(begin, bytes);
+    EXPECT_EQ(part.begin, begin);
     input.for_each_document(
-        begin, end, [&](std::string_view document, size_t) { found.emplace_back(document); });
-    begin = end;
+        part, [&](const Document& document, size_t) { found.emplace_back(document.text); });
+    begin = part.end;
   }
   return found;
 }
@@ -44,7 +45,7 @@ TEST(TextInput, PartsDoNotChangeTheDocuments) {
         documents(TextInput(separated.path(), {DocumentSplit::Kind::kSeparator, "<>"}), bytes),
         ElementsAre("a", "b", "", "c<"));
   }
-  EXPECT_EQ(TextInput(file.path(), kBlankLines).part_end(0, 1), 9u);
+  EXPECT_EQ(TextInput(file.path(), kBlankLines).take(0, 1).end, 9u);
 }
 
 TEST(TextInput, ALineMayEndWithCarriageReturnAndNewline) {
@@ -57,8 +58,8 @@ TEST(TextInput, ALineMayEndWithCarriageReturnAndNewline) {
 
 TEST(TextInput, NamesThePlaceOfADocument) {
   const ScratchFile text("a\n\nb"), lines("{}\n\n{}\n", ".jsonl");
-  EXPECT_EQ(TextInput(text.path(), {}).place(3), text.path() + ": the document at byte 3");
-  EXPECT_EQ(TextInput(lines.path(), {}).place(4), lines.path() + ":3");
+  EXPECT_EQ(TextInput(text.path(), {}).name_of(3), text.path() + ": the document at byte 3");
+  EXPECT_EQ(TextInput(lines.path(), {}).name_of(4), lines.path() + ":3");
 }
 
 TEST(TextInput, RefusesOtherFormatsByName) {
@@ -66,8 +67,6 @@ TEST(TextInput, RefusesOtherFormatsByName) {
     const ScratchFile file(content, extension);
     return std::string(error_of([&] { TextInput(file.path(), {}); }).what());
   };
-  EXPECT_THAT(error("PAR1....", ".parquet"), HasSubstr("is a Parquet file"));
-  EXPECT_THAT(error("PAR1....", ".parquet"), HasSubstr("to_json"));
   EXPECT_THAT(error("\x1f\x8b....", ".gz"), HasSubstr("is compressed"));
   EXPECT_THAT(error("[]", ".json"), HasSubstr(".jsonl with one object per line"));
   EXPECT_THAT(error_of([] { TextInput("no/such.txt", {}); }).what(), HasSubstr("does not exist"));
