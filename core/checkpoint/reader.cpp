@@ -51,10 +51,14 @@ Manifest read_manifest(const std::string& path) {
     text = read_text(file, kMaxManifestBytes);
   } catch (const Error& e) {
     if (e.code() != YOKE_NOT_FOUND) throw;
-    throw Error(YOKE_NOT_FOUND,
-                path +
-                    " is not a checkpoint: it has no manifest.json; name a folder "
-                    "like .../checkpoints/step-00001000");
+    const std::string newest = checkpoint_near(path);
+    throw Error(
+        YOKE_NOT_FOUND,
+        path +
+            (std::filesystem::exists(path) ? " is not a checkpoint: it has no manifest.json; "
+                                           : " does not exist; ") +
+            (newest.empty() ? "name a folder like .../checkpoints/step-00001000"
+                            : "the newest checkpoint there is " + newest));
   }
   try {
     Manifest manifest = parse_manifest(text);

@@ -101,6 +101,18 @@ std::vector<int64_t> steps_in(const std::string& folder) {
   return steps;
 }
 
+std::string checkpoint_near(const std::string& folder) {
+  const std::filesystem::path path(folder);
+  std::vector<std::filesystem::path> places{path, path / "checkpoints"};
+  if (!std::filesystem::exists(path)) places.push_back(path.parent_path());
+  for (const std::filesystem::path& place : places) {
+    if (!std::filesystem::is_directory(place)) continue;
+    const std::vector<int64_t> steps = steps_in(place.string());
+    if (!steps.empty()) return (place / step_name(steps.front())).string();
+  }
+  return "";
+}
+
 void sweep_temporaries(const std::string& folder) {
   for (const std::string& name : names_in(folder)) {
     const size_t tail = name.find(".tmp-");

@@ -18,6 +18,10 @@ std::string temporary_name(const std::string& name);
 // Returns the steps of the committed checkpoints, newest first; none if the folder does not exist.
 // Throws Error if the folder cannot be listed.
 std::vector<int64_t> steps_in(const std::string& folder);
+// Returns the path of the newest committed checkpoint that a user may have meant by the path of a
+// folder: one in it, in its subfolder `checkpoints` or, if the folder does not exist, beside it. ""
+// if there is none.
+std::string checkpoint_near(const std::string& folder);
 // Removes the temporary folders that interrupted saves have left. The caller must hold the folder's
 // lock, which guarantees that no save is running.
 void sweep_temporaries(const std::string& folder);

@@ -67,15 +67,15 @@ void check_text(const RunConfig& run, const DataSet& data, std::vector<std::stri
 }
 
 void check_evaluation(const RunConfig& run, const DataSet& data, std::vector<std::string>& faults) {
-  if (run.eval.every == 0 || data.held_out.num_windows() >= run.train.global_batch) return;
+  const int64_t windows = data.held_out.num_windows();
+  if (run.eval.every == 0 || windows >= run.train.global_batch) return;
   const Source* evaluation = data.evaluation();
   faults.push_back(
       concat("eval.every = ", run.eval.every, ", but ") +
       (evaluation != nullptr ? "eval.path = \"" + evaluation->name + "\"" : "the held-out tail") +
-      concat(" has ", data.held_out.num_windows(), " windows, fewer than one global batch of ") +
-      concat(run.train.global_batch, "; ") +
-      (evaluation != nullptr ? "give a longer text" : "raise data.holdout") +
-      " or set eval.every = 0");
+      concat(" has ", windows, windows == 1 ? " window" : " windows") +
+      concat(", fewer than one global batch of ", run.train.global_batch, "; give a longer text") +
+      (evaluation != nullptr ? "" : ", raise data.holdout") + " or set eval.every = 0");
 }
 
 }  // namespace

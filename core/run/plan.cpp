@@ -79,7 +79,8 @@ std::vector<std::string> RunPlan::complete(int64_t max_micro_batch) {
     faults.push_back(
         concat("train.global_batch = ", batch, " cannot be split over ", ranks, " data ranks") +
         concat(" (dp_degree x dp_shards); allowed: a multiple of ", ranks) +
-        "; nearest: " + nearest_text(yoke_nearest_multiples(batch, ranks)));
+        "; nearest: " + nearest_text(yoke_nearest_multiples(batch, ranks)) +
+        concat("; or use a number of data ranks that divides ", batch));
     return faults;
   }
   const std::vector<int64_t> legal = divisors(batch / ranks);

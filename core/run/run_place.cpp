@@ -132,7 +132,9 @@ RunPlace choose_place(const Job& job) {
   } catch (const Refused&) {
     throw;
   } catch (const Error& e) {
-    throw Refused(e.code() == YOKE_DATA_LOSS ? kExitFailed : kExitUsage, e.what());
+    const bool missing = e.code() == YOKE_NOT_FOUND;
+    throw Refused(e.code() == YOKE_DATA_LOSS ? kExitFailed : kExitUsage,
+                  concat(e.what(), missing ? "; checkpoint.resume is never, auto or a path" : ""));
   }
 }
 

@@ -143,12 +143,12 @@ struct Opened {
 Opened open_model(const Request& request) {
   const std::string& folder = request.checkpoint;
   const auto has = [&](const char* name) { return std::filesystem::exists(folder + name); };
-  for (const std::string& place : {folder, folder + "/checkpoints"}) {
-    const std::vector<int64_t> steps = steps_in(place);
-    if (has("/config.json") || steps.empty()) continue;
+  if (const std::string newest = checkpoint_near(folder); !has("/config.json") && !newest.empty()) {
     throw Refused(kExitUsage,
-                  folder + " is not a checkpoint, but holds some; the newest one is " + place +
-                      "/" + step_name(steps.front()));
+                  folder +
+                      (has("") ? " is not a checkpoint, but holds some; the newest one is "
+                               : " does not exist; the newest checkpoint there is ") +
+                      newest);
   }
   if (has("/manifest.json") && !has("/config.json")) {
     throw Refused(kExitUsage,

@@ -358,6 +358,30 @@ void print_overrides(const Request& request) {
   }
 }
 
+// A file of DeepSpeed may give the batch of a rank, but never says how many ranks there are.
+void note_single_rank(const Imported& part) {
+  const auto& notes = part.answer.report.notes;
+  const bool of_rank = std::any_of(notes.begin(), notes.end(), [](const PlanRemark& r) {
+    const std::optional<OtherValue> value = value_of(r);
+    return value && value->key == "train.micro_batch";
+  });
+  const bool counted =
+      part.answer.ranks > 1 ||
+      std::any_of(std::begin(Degrees::kKeys), std::end(Degrees::kKeys), [&](std::string_view key) {
+        return is_given(part.request, std::string(key)) ||
+               is_inherited(part.request, std::string(key));
+      });
+  if (!of_rank || counted) return;
+  const std::string text =
+      concat("yoke: note: ",
+             part.request.file,
+             " does not say how many ranks there are, so it is imported for one, with "
+             "train.global_batch = ",
+             part.answer.global_batch,
+             "; for two ranks, add dp_shards=2\n");
+  std::fputs(text.c_str(), stderr);
+}
+
 }  // namespace
 
 int import_config(const std::vector<std::string>& args) {
@@ -382,6 +406,7 @@ int import_config(const std::vector<std::string>& args) {
         "beside it");
     for (const std::string& text : refused) print_comment("refused: " + text);
     print_overrides(request);
+    note_single_rank(parts.back());
     return kExitOk;
   } catch (const ConfigError& e) {
     throw Refused(kExitUsage, e.what());

@@ -269,7 +269,8 @@ constexpr Check kRows[] = {
      "a run resumes bit for bit",
      "3 steps, SAVE, LOAD into a new context and 3 more steps give the bits of 6 steps, on one "
      "rank and on two along each axis.",
-     "save and load the moments and the step number too, and keep no other state between steps",
+     "save and load the moments and the step number too, and all other state that is kept between "
+     "steps (state_kinds); with local updates, each rank has a state of its own",
      resumes_bit_for_bit},
     {"K2",
      "a state can be loaded into another layout",

@@ -114,7 +114,10 @@ std::string traffic(Subject& subject) {
       }
     });
   }
-  if (compared.empty()) throw NotRun("it reports no axis_bytes, or uses native process groups");
+  if (compared.empty())
+    throw NotRun(
+        "it reports no traffic (axis_bytes is 0 or -1 for every axis), or does not communicate "
+        "through yoke.collectives/1");
   return compared;
 }
 

@@ -199,7 +199,10 @@ std::string equal_replicas(Subject& subject) {
       }
     }
   }
-  if (compared == 0) throw NotRun("it shows no piece with replica > 0 along an axis of replicas");
+  if (compared == 0)
+    throw NotRun(
+        "no pieces have to be equal: none has replica > 0 along an axis of replicas, or its "
+        "replicas may differ between two averages (YOKE_LOCAL_UPDATES)");
   return concat(compared, " copies compared");
 }
 

@@ -77,9 +77,11 @@ TEST(ConfigImport, TakesAModelOfHuggingFace) {
 TEST(ConfigImport, WritesTheBatchOfWhichAccumulationIsAPart) {
   const Playground p;
   p.folder().write("ds.json", kAccumulates);
-  const std::string by_default = p.yoke({"config", "import", "ds.json"}).out;
-  EXPECT_THAT(by_default, HasSubstr("\ntrain.micro_batch = 4 "));
-  EXPECT_THAT(by_default, HasSubstr("\ntrain.global_batch = 16 "));
+  const SubprocessResult by_default = p.yoke({"config", "import", "ds.json"});
+  EXPECT_THAT(by_default.out, HasSubstr("\ntrain.micro_batch = 4 "));
+  EXPECT_THAT(by_default.out, HasSubstr("\ntrain.global_batch = 16 "));
+  EXPECT_THAT(by_default.err, HasSubstr("for one, with train.global_batch = 16; for two ranks"));
+  EXPECT_EQ(p.yoke({"config", "import", "ds.json", "dp_shards=2"}).err, "");
   const std::string given = p.yoke({"config", "import", "ds.json", "train.global_batch=8"}).out;
   EXPECT_THAT(given, HasSubstr("\ntrain.micro_batch = 2 "));
   EXPECT_THAT(given, Not(HasSubstr("train.global_batch = 16")));

@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
             2,
             {"gate_proj", "multiples of 16", "32 or 48", "precision.fp8_skip"}},
         // Checkpoints and generation
-        Row{train({"checkpoint.resume=/nowhere"}), 2, {"/nowhere", "not a checkpoint"}},
+        Row{train({"checkpoint.resume=/nowhere"}), 2, {"/nowhere does not exist", "step-00001000"}},
         Row{{"generate", "nowhere", "--prompt", "a"}, 2, {"nowhere"}},
         Row{{"generate"}, 2, {"checkpoint"}},
         // Commands

@@ -30,9 +30,10 @@ struct OnCpu {
   template <int n, class Operation>
   static void run_row(const Operation& operation, int64_t row) {
     if constexpr (requires { operation.template part<n>(row, 0, 1); }) {
-      auto sum = operation.template part<n>(row, 0, kThreads);
-      for (int t = 1; t < kThreads; ++t)
-        sum = sum.merged(operation.template part<n>(row, t, kThreads));
+      // The last threads may have no share. Their sums are merged first, as on a device.
+      auto sum = operation.template part<n>(row, kThreads - 1, kThreads);
+      for (int t = kThreads - 2; t >= 0; --t)
+        sum = operation.template part<n>(row, t, kThreads).merged(sum);
       operation.finish(row, sum);
     } else {
       for (int t = 0; t < kThreads; ++t) operation.template run<n>(row, t, kThreads);

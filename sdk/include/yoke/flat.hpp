@@ -35,7 +35,9 @@ inline void resolve_flat(
   report.add(yoke_resolve_flat(&args, &plan));
 }
 
-// The parameters, gradients and optimizer state of one rank. Neither copied nor moved: the model
+// The parameters, gradients and optimizer state of one rank. A backend that changes parameters or
+// moments itself, such as one that averages them, uses YokeFlat of yoke/flat.h instead, whose arrays
+// are open; sdk/examples/signsgd.cpp shows it. Neither copied nor moved: the model
 // holds pointers into it. One thread at a time; no function is collective.
 class Flat {
  public:

@@ -41,11 +41,26 @@ Outcome load_error(const std::string& path, FakeTensor t, FakePiece piece, int32
 
 TEST(CheckpointReader, SaysWhatIsNoCheckpoint) {
   const TempDir dir;
-  for (const std::string& path : {dir.path(), dir / "none"}) {
+  for (const auto& [path, what] : {std::pair{dir.path(), " is not a checkpoint"},
+                                   std::pair{dir / "none", " does not exist"}}) {
     const Outcome error = open_and_verify(path);
     EXPECT_EQ(error.code, YOKE_NOT_FOUND);
-    EXPECT_THAT(error.text,
-                AllOf(HasSubstr(path), HasSubstr("is not a checkpoint"), HasSubstr("step-0000")));
+    EXPECT_THAT(error.text, AllOf(HasSubstr(path + what), HasSubstr("step-00001000")));
+  }
+}
+
+TEST(CheckpointReader, NamesTheCheckpointThatMayBeMeant) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir / "run/checkpoints");
+  FakeTensor t{"w", "param", YOKE_F32, {2}, {}};
+  t.bytes.assign(8, '\0');
+  FakeState state = {t};
+  save_whole(dir / "run/checkpoints", 8, state);
+  for (const char* path : {"run", "run/checkpoints", "run/checkpoints/step-00000007"}) {
+    EXPECT_THAT(
+        open_and_verify(dir / path).text,
+        HasSubstr("the newest checkpoint there is " + (dir / "run/checkpoints/step-00000008")))
+        << path;
   }
 }
 

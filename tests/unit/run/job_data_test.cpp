@@ -88,13 +88,13 @@ TEST_F(JobData, NeedsABatchForAnEvaluation) {
   run_.eval.every = 1;
   run_.data.holdout = 0.05;  // 1 of 19 windows
   EXPECT_THAT(faults(256),
-              ElementsAre(AllOf(HasSubstr("the held-out tail has 1 windows"),
-                                HasSubstr("raise data.holdout"))));
+              ElementsAre(AllOf(HasSubstr("the held-out tail has 1 window,"),
+                                HasSubstr("give a longer text, raise data.holdout"))));
   run_.data.holdout = 0;
   run_.eval.path = {folder_.write("eval.txt", std::string(12, 'x'))};
   EXPECT_THAT(faults(256),
               ElementsAre(AllOf(HasSubstr("eval.path = \"" + run_.eval.path[0]),
-                                HasSubstr("has 1 windows"),
+                                HasSubstr("has 1 window,"),
                                 HasSubstr("give a longer text"))));
 }
 
