@@ -2,10 +2,12 @@
 // compared repeat by repeat: one is slower if it was slower in at least four of five repeats. A
 // case that is slower by the median, but not in most repeats, cannot be told apart from the
 // fastest, and then the answer is that there is none: on a busy machine, a winner by the median
-// changes from comparison to comparison. Cases that differ by at most 5 % and whose ranges overlap
-// are tied. Among those the least memory wins, and the least traffic if the memory differs by at
-// most 5 %. A weighted score of time, memory and traffic was rejected, since no weights are right
-// for everybody. Instead, a case that is slower but needs less memory is named beside the answer.
+// changes from comparison to comparison. Memory and traffic hardly vary, so the answer then says
+// what the cases cost, and which one to take if their speed counts as a tie. Cases that differ by
+// at most 5 % and whose ranges overlap are tied. Among those the least memory wins, and the least
+// traffic if the memory differs by at most 5 %. A weighted score of time, memory and traffic was
+// rejected, since no weights are right for everybody. Instead, a case that is slower but needs less
+// memory is named beside the answer.
 
 #include "core/compare/recommendation.hpp"
 
@@ -121,15 +123,30 @@ size_t put_least_first(const Cases::iterator begin,
   return static_cast<size_t>(middle - begin);
 }
 
-// `cases` is sorted by time.
-const CaseResult* find_leanest(const Cases& cases, const Cases& tied) {
+// Cheapest is the result of put_cheapest_first().
+struct Cheapest {
+  size_t lean = 0;   // number of cases with about the least memory
+  size_t quiet = 0;  // number of those that also communicate about the least
+};
+
+// Moves the cases with about the least memory to the front and, of those, the ones with about the
+// least traffic.
+Cheapest put_cheapest_first(Cases& cases) {
+  const auto begin = cases.begin();
+  const size_t lean = put_least_first(begin, cases.end(), peak_memory);
+  return {lean, put_least_first(begin, begin + static_cast<ptrdiff_t>(lean), step_traffic)};
+}
+
+// Returns the case with the least memory among those that take up to twice as long as the fastest;
+// NULL if it needs about as much as one of `rivals`. `cases` is sorted by time.
+const CaseResult* find_leanest(const Cases& cases, const Cases& rivals) {
   const CaseResult* leanest = nullptr;
   for (const CaseResult* c : cases)
-    if (median(c->step_ms) <= kMostSlower * median(tied[0]->step_ms) && has_memory(*c) &&
+    if (median(c->step_ms) <= kMostSlower * median(cases[0]->step_ms) && has_memory(*c) &&
         (leanest == nullptr || peak_memory(*c) < peak_memory(*leanest)))
       leanest = c;
   if (leanest == nullptr) return nullptr;
-  const bool less = std::all_of(tied.begin(), tied.end(), [&](const CaseResult* c) {
+  const bool less = std::all_of(rivals.begin(), rivals.end(), [&](const CaseResult* c) {
     return has_memory(*c) && peak_memory(*leanest) < peak_memory(*c) * (1 - kSame);
   });
   return less ? leanest : nullptr;
@@ -146,23 +163,72 @@ std::string traffic_text(const Cases& tied) {
                  : "";
 }
 
-// Returns why no case is recommended. `cases` is sorted by time.
-std::string undecided_text(const Recommendation& answer, const Cases& cases) {
-  Cases unclear, slower;
-  double spread = 1;
+// Returns "100.0 MiB and 4.0 KiB for a, 150.0 MiB and 4.0 KiB for b".
+std::string costs_text(const Cases& cases) {
+  const auto text = [](double bytes) {
+    return std::isnan(bytes) ? "unknown" : bytes_text(static_cast<uint64_t>(bytes));
+  };
+  std::vector<std::string> all;
   for (const CaseResult* c : cases) {
-    const bool is_unclear = std::count(answer.tied.begin(), answer.tied.end(), c) +
-                                std::count(answer.undecided.begin(), answer.undecided.end(), c) >
-                            0;
-    (is_unclear ? unclear : slower).push_back(c);
-    if (is_unclear) spread = std::max(spread, most(*c) / least(*c));
+    if (all.size() == kMostNamed) break;
+    all.push_back(text(peak_memory(*c)) + " and " + text(step_traffic(*c)) + " for " +
+                  c->spec.name);
   }
-  std::string text =
-      "no clear winner: " + names(unclear) +
-      " cannot be told apart, because which one is slower changes from repeat to repeat, and the "
-      "step time of one case varies by up to " +
+  return join(all);
+}
+
+// Returns which of the cases that cannot be told apart to take if their speed counts as a tie, why,
+// and what each of them costs.
+std::string if_tied_text(const CaseResult* choice, Cases unclear) {
+  const Cheapest cheapest = put_cheapest_first(unclear);
+  const std::string costs =
+      " Memory per rank and traffic per step are " + costs_text(unclear) + ".";
+  if (choice == nullptr) return " Neither memory nor traffic tells them apart." + costs;
+  const bool memory = cheapest.lean < unclear.size(), traffic = cheapest.quiet < cheapest.lean;
+  const char* reason = !memory ? "communicates the least, and all of them need about as much memory"
+                       : cheapest.lean == 1 ? "needs the least memory"
+                       : traffic
+                           ? "communicates the least of those that need about the least memory"
+                           : "has the shortest median of those that need about the least memory";
+  return " If their speed counts as a tie, take " + choice->spec.name + ": it " + reason + "." +
+         costs;
+}
+
+// Returns the cases that are tied or undecided, in the order of `cases`.
+Cases unclear_of(const Recommendation& answer, const Cases& cases) {
+  Cases unclear;
+  for (const CaseResult* c : cases)
+    if (std::count(answer.tied.begin(), answer.tied.end(), c) +
+            std::count(answer.undecided.begin(), answer.undecided.end(), c) >
+        0)
+      unclear.push_back(c);
+  return unclear;
+}
+
+// Returns which of the cases that cannot be told apart needs less than the others, or communicates
+// less if they need about as much; NULL if there is none.
+const CaseResult* find_if_tied(Cases unclear) {
+  const Cheapest cheapest = put_cheapest_first(unclear);
+  const bool differ = cheapest.lean < unclear.size() || cheapest.quiet < cheapest.lean;
+  return differ ? unclear[0] : nullptr;
+}
+
+// Returns why no case is recommended, and what the cases cost. `cases` is sorted by time.
+std::string undecided_text(const Recommendation& answer, const Cases& cases) {
+  const Cases unclear = unclear_of(answer, cases);
+  double spread = 1;
+  for (const CaseResult* c : unclear) spread = std::max(spread, most(*c) / least(*c));
+  std::string text = "no clear winner: " + names(unclear) + " cannot be told apart by speed.";
+  text += if_tied_text(answer.if_tied, unclear);
+  text +=
+      " Which one is slower changes from repeat to repeat, and the step time of one case varies by "
+      "up to " +
       string_printf("%.2f times. ", spread) + cases[0]->spec.name + " has the shortest median, " +
       milliseconds(*cases[0]) + " per step";
+  Cases slower;
+  std::copy_if(cases.begin(), cases.end(), std::back_inserter(slower), [&](const CaseResult* c) {
+    return std::count(unclear.begin(), unclear.end(), c) == 0;
+  });
   if (!slower.empty())
     text +=
         "; " + names(slower) + (slower.size() == 1 ? " is" : " are") + " slower in most repeats";
@@ -197,12 +263,21 @@ std::string tie_text(const Cases& tied) {
   return text + memory_text(**high);
 }
 
+// Returns which case needs less memory than `best`, and what that costs; "" if there is none.
+std::string leanest_text(const Recommendation& answer, const CaseResult& best) {
+  if (answer.leanest == nullptr) return "";
+  return " If memory is short, take " + answer.leanest->spec.name + ": it needs " +
+         memory_text(*answer.leanest) +
+         (has_memory(best) ? " instead of " + memory_text(best) : "") +
+         " per rank, and its steps take " + slower(*answer.leanest, best) + ".";
+}
+
 std::string text_of(const Recommendation& answer, const Cases& cases) {
   const CaseResult& best = *answer.tied[0];
   const std::string ranks =
       answer.ranks > 0 ? concat("With ", answer.ranks, answer.ranks == 1 ? " rank" : " ranks") : "";
   if (answer.choice() == nullptr) {
-    const std::string text = undecided_text(answer, cases);
+    const std::string text = undecided_text(answer, cases) + leanest_text(answer, *cases[0]);
     return ranks.empty() ? "N" + text.substr(1) : ranks + ", " + text;
   }
   std::string text = (ranks.empty() ? "Take " : ranks + ", take ") + best.spec.name + ": ";
@@ -213,14 +288,7 @@ std::string text_of(const Recommendation& answer, const Cases& cases) {
     text += "it is the fastest, " + milliseconds(best) + " per step; " + cases[1]->spec.name +
             " takes " + slower(*cases[1], best);
   }
-  text += ".";
-  if (answer.leanest != nullptr) {
-    text += " If memory is short, take " + answer.leanest->spec.name + ": it needs " +
-            memory_text(*answer.leanest) +
-            (has_memory(best) ? " instead of " + memory_text(best) : "") +
-            " per rank, and its steps take " + slower(*answer.leanest, best) + ".";
-  }
-  return text;
+  return text + "." + leanest_text(answer, best);
 }
 
 Recommendation recommend(Cases cases, int ranks) {
@@ -236,10 +304,10 @@ Recommendation recommend(Cases cases, int ranks) {
       answer.undecided.push_back(c);
     }
   }
-  const auto begin = answer.tied.begin();
-  const size_t lean = put_least_first(begin, answer.tied.end(), peak_memory);
-  put_least_first(begin, begin + static_cast<ptrdiff_t>(lean), step_traffic);
-  answer.leanest = find_leanest(cases, answer.tied);
+  put_cheapest_first(answer.tied);
+  const Cases unclear = unclear_of(answer, cases);
+  if (answer.choice() == nullptr) answer.if_tied = find_if_tied(unclear);
+  answer.leanest = find_leanest(cases, unclear);
   answer.text = text_of(answer, cases);
   return answer;
 }

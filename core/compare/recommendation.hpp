@@ -21,8 +21,12 @@ struct Recommendation {
   // Cases whose medians are longer by more than 5 %, but which were not slower than the fastest in
   // at least four of five repeats. If there are any, no case is recommended.
   std::vector<const CaseResult*> undecided;
+  // If no case is recommended: the one of `tied` and `undecided` to take if their speed counts as
+  // a tie, because it needs the least memory or, if memory is about equal, communicates the least.
+  // NULL if a case is recommended, or if they need and communicate about as much.
+  const CaseResult* if_tied = nullptr;
   // The case with the least memory among those whose steps take up to twice as long. NULL unless it
-  // needs less than all of `tied` by more than 5 %.
+  // needs less than all of `tied` and `undecided` by more than 5 %.
   const CaseResult* leanest = nullptr;
   std::string text;  // the answer with its reasons, in sentences
 

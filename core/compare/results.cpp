@@ -130,12 +130,20 @@ Json to_json(const Recommendation& answer) {
     for (const CaseResult* c : cases) all.push_back(c->spec.name);
     return all;
   };
-  const CaseResult* choice = answer.choice();
+  const auto name = [](const CaseResult* c) { return c ? Json(c->spec.name) : Json(nullptr); };
+  Json costs = Json::object();
+  for (const auto* cases : {&answer.tied, &answer.undecided})
+    for (const CaseResult* c : *cases)
+      costs[c->spec.name] = {{"step_ms", number(median(c->step_ms))},
+                             {"memory", number(peak_memory(*c))},
+                             {"traffic", number(step_traffic(*c))}};
   return {{"ranks", answer.ranks > 0 ? Json(answer.ranks) : Json(nullptr)},
-          {"take", choice != nullptr ? Json(choice->spec.name) : Json(nullptr)},
+          {"take", name(answer.choice())},
           {"tied", names(answer.tied)},
           {"undecided", names(answer.undecided)},
-          {"least_memory", answer.leanest ? Json(answer.leanest->spec.name) : Json(nullptr)},
+          {"take_if_tied", name(answer.if_tied)},
+          {"costs", costs},
+          {"least_memory", name(answer.leanest)},
           {"text", answer.text}};
 }
 

@@ -7,6 +7,7 @@
 namespace yoke::compare {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -68,17 +69,26 @@ TEST(Recommendation, TakesTheLeastTrafficIfTimeAndMemoryTie) {
             "step).");
 }
 
-// The medians differ, but not in every repeat.
-TEST(Recommendation, NamesNoCaseIfTheRepeatsContradictEachOther) {
-  Comparison c = of({passed("zero1", 144, 150), passed("ddp", 210, 150), passed("pp", 500, 100)});
+// Two cases whose medians differ, but not in every repeat, and a slower one.
+Comparison contradicting(int64_t zero1_mib, int64_t ddp_mib) {
+  Comparison c =
+      of({passed("zero1", 144, zero1_mib), passed("ddp", 210, ddp_mib), passed("pp", 500, 100)});
   c.cases[0].step_ms = {74, 144, 184};
   c.cases[1].step_ms = {102, 219, 180};
+  return c;
+}
+
+TEST(Recommendation, NamesNoCaseIfTheRepeatsContradictEachOther) {
+  Comparison c = contradicting(150, 200);
   EXPECT_EQ(recommendations(c)[0].choice(), nullptr);
+  EXPECT_EQ(recommendations(c)[0].if_tied, &c.cases[0]);
   EXPECT_EQ(
       recommendations(c)[0].text,
-      "No clear winner: zero1 and ddp cannot be told apart, because which one is slower changes "
-      "from repeat to repeat, and the step time of one case varies by up to 2.49 times. zero1 "
-      "has the shortest median, 144 ms per step; pp is slower in most repeats.");
+      "No clear winner: zero1 and ddp cannot be told apart by speed. If their speed counts as a "
+      "tie, take zero1: it needs the least memory. Memory per rank and traffic per step are 150.0 "
+      "MiB and 3.9 KiB for zero1, 200.0 MiB and 3.9 KiB for ddp. Which one is slower changes from "
+      "repeat to repeat, and the step time of one case varies by up to 2.49 times. zero1 has the "
+      "shortest median, 144 ms per step; pp is slower in most repeats.");
   EXPECT_THAT(recommendation_text(c),
               ElementsAre(HasSubstr("No clear winner"),
                           "Compare again on a quieter machine, or with --repeats 7."));
@@ -86,6 +96,48 @@ TEST(Recommendation, NamesNoCaseIfTheRepeatsContradictEachOther) {
   c.cases.push_back(passed("uno", 6, 100, 1));
   EXPECT_THAT(recommendations(c)[1].text,
               HasSubstr("With 2 ranks, no clear winner: zero1 and ddp"));
+  EXPECT_EQ(recommendations(c)[0].if_tied, nullptr);
+}
+
+// The case with the shortest median is not preferred if it needs more memory or traffic.
+TEST(Recommendation, SaysWhichUndecidedCaseCostsTheLeast) {
+  EXPECT_THAT(recommendations(contradicting(200, 150))[0].text,
+              AllOf(HasSubstr("take ddp: it needs the least memory. "),
+                    HasSubstr("are 150.0 MiB and 3.9 KiB for ddp, 200.0 MiB and 3.9 KiB for")));
+  Comparison equal = contradicting(150, 150);
+  EXPECT_EQ(recommendations(equal)[0].if_tied, nullptr);
+  EXPECT_THAT(recommendations(equal)[0].text,
+              HasSubstr("by speed. Neither memory nor traffic tells them apart. Memory per rank"));
+  for (StepFacts& s : equal.cases[1].runs[0].steps) s.traffic[0].bytes = 1000;
+  EXPECT_THAT(recommendations(equal)[0].text,
+              HasSubstr("take ddp: it communicates the least, and all of them need about as much "
+                        "memory. Memory per rank and traffic per step are 150.0 MiB and 1000 B"));
+  equal.cases.push_back(equal.cases[0]);
+  equal.cases[3].spec.name = "fat";
+  for (RunFacts& run : equal.cases[3].runs)
+    for (StepFacts& s : run.steps) s.memory = 300 * kMiB;
+  EXPECT_THAT(recommendations(equal)[0].text,
+              HasSubstr("take ddp: it communicates the least of those that need about the least"));
+  equal.cases[1].runs[0].steps = equal.cases[0].runs[0].steps;
+  EXPECT_THAT(recommendations(equal)[0].text,
+              HasSubstr("take zero1: it has the shortest median of those that need about the le"));
+}
+
+TEST(Recommendation, SaysThatCostsAreUnknown) {
+  EXPECT_THAT(recommendations(contradicting(0, 150))[0].text,
+              HasSubstr("150.0 MiB and 3.9 KiB for ddp, unknown and 3.9 KiB for zero1."));
+}
+
+// A case that is surely slower, but needs less memory than all that cannot be told apart.
+TEST(Recommendation, NamesASlowerCaseThatNeedsLessThanAllUndecidedOnes) {
+  Comparison c = contradicting(150, 200);
+  c.cases[2].step_ms = {280, 280, 280};
+  EXPECT_THAT(recommendations(c)[0].text,
+              HasSubstr("If memory is short, take pp: it needs 100.0 MiB instead of 150.0 MiB per "
+                        "rank, and its steps take 1.94 times as long."));
+  c = contradicting(200, 100);
+  c.cases[2].step_ms = {280, 280, 280};
+  EXPECT_EQ(recommendations(c)[0].leanest, nullptr);
 }
 
 TEST(Recommendation, TakesTheFasterOneIfMemoryIsAboutEqual) {

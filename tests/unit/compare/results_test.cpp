@@ -47,6 +47,17 @@ TEST(ToJson, HasTheRecommendations) {
   EXPECT_EQ(answers[0].at("tied"), nlohmann::json({"mule"}));
 }
 
+TEST(ToJson, HasTheCostsOfWhatCannotBeToldApart) {
+  Comparison c = two_cases({20, 21, 22}, {23, 25, 12});
+  for (StepFacts& s : c.cases[0].runs[0].steps) s.memory = 1 << 21;
+  const auto answer = nlohmann::json::parse(to_json(c, "", 0)).at("recommendations")[0];
+  EXPECT_TRUE(answer.at("take").is_null());
+  EXPECT_EQ(answer.at("take_if_tied"), "mule");
+  EXPECT_EQ(answer.at("costs").at("ox"),
+            nlohmann::json({{"step_ms", 21.0}, {"memory", 2097152.0}, {"traffic", 4000.0}}));
+  EXPECT_EQ(answer.at("costs").at("mule").at("memory"), 1048576.0);
+}
+
 TEST(ToCsv, HasOnePlainNumberInAColumn) {
   Comparison c = five_cases(3);
   c.cases[0].spec.name = "a,b";
