@@ -7,6 +7,7 @@
 #include "core/compare/recommendation.hpp"
 #include "core/compare/summary.hpp"
 #include "core/compare/svg.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::compare {
 namespace {
@@ -15,7 +16,7 @@ constexpr double kMiB = 1024.0 * 1024.0;
 
 // Returns the curve of |b - a| / |a| for a value that every step has.
 Curve differences(const CaseResult& a, const CaseResult& b, double StepFacts::*value) {
-  Curve curve{b.spec.name, {}};
+  Curve curve{b.spec.name, {}, false};
   const auto &left = a.runs[0].steps, &right = b.runs[0].steps;
   for (size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
     const double x = left[i].*value, y = right[i].*value;
@@ -40,21 +41,21 @@ std::vector<const CaseResult*> all_runs(const Comparison& comparison) {
 
 // Curves of cases that agree would cover each other, so only the reference and the cases that did
 // not pass are drawn.
-std::string loss_plot(const Comparison& comparison) {
+std::string loss_plot(const Comparison& comparison, double width) {
   const CaseResult* reference = comparison.reference_case();
   if (reference == nullptr) return "";
   Lines plot{"Loss, mean over the targets of the global batch", "step", "nats", false, {}, 0};
   for (const CaseResult* c : all_runs(comparison)) {
     if (c != reference && c->passed()) continue;
-    Curve curve{c->spec.name, {}};
+    Curve curve{c->spec.name, {}, c == reference};
     for (const StepFacts& s : c->runs[0].steps)
       curve.points.emplace_back(static_cast<double>(s.step), s.loss);
     plot.curves.push_back(curve);
   }
-  return draw(plot);
+  return draw(plot, width);
 }
 
-std::string difference_plots(const Comparison& comparison) {
+std::string difference_plots(const Comparison& comparison, double width) {
   const CaseResult* reference = comparison.reference_case();
   if (reference == nullptr) return "";
   Lines loss{
@@ -79,10 +80,10 @@ std::string difference_plots(const Comparison& comparison) {
     loss.curves.push_back(differences(*reference, c, &StepFacts::loss));
     norm.curves.push_back(differences(*reference, c, &StepFacts::grad_norm));
   }
-  return draw(loss) + draw(norm);
+  return draw(loss, width) + draw(norm, width);
 }
 
-std::string time_plot(const Comparison& comparison) {
+std::string time_plot(const Comparison& comparison, double width) {
   Boxes plot{"Time of a step over all repeats: range, middle half, median", "ms", {}};
   for (const CaseResult* c : all_runs(comparison)) {
     std::vector<double> ms;
@@ -93,34 +94,31 @@ std::string time_plot(const Comparison& comparison) {
     }
     plot.rows.emplace_back(c->spec.name, ms);
   }
-  return draw(plot);
+  return draw(plot, width);
 }
 
-std::string speed_memory_plot(const Comparison& comparison) {
-  std::set<const CaseResult*> chosen;
-  for (const Recommendation& answer : recommendations(comparison)) {
-    if (answer.choice() == nullptr) continue;
-    chosen.insert(answer.choice());
-    if (answer.leanest != nullptr) chosen.insert(answer.leanest);
-  }
+std::string speed_memory_plot(const Comparison& comparison, double width) {
+  const std::set<const CaseResult*> chosen = advised(recommendations(comparison));
   Points plot{std::string("Time of a step and memory: the lower left corner is the best") +
-                  (chosen.empty() ? "" : "; recommended cases have a ring"),
+                  (chosen.empty() ? "" : "; the cases to take have a ring"),
               "median step and range of the repeats, ms",
               "MiB per rank",
               {}};
   for (const CaseResult& c : comparison.cases) {
     if (!c.timed() || std::isnan(peak_memory(c))) continue;
+    const int ranks = c.runs[0].external() ? 0 : c.runs[0].world();
     plot.points.push_back({c.spec.name + (c.passed() && !c.by_design ? "" : " (not comparable)"),
+                           ranks == 0 ? "external" : concat(ranks, ranks == 1 ? " rank" : " ranks"),
                            median(c.step_ms),
                            peak_memory(c) / kMiB,
                            chosen.contains(&c),
                            *std::min_element(c.step_ms.begin(), c.step_ms.end()),
                            *std::max_element(c.step_ms.begin(), c.step_ms.end())});
   }
-  return plot.points.size() < 2 ? "" : draw(plot);
+  return plot.points.size() < 2 ? "" : draw(plot, width);
 }
 
-std::string memory_plot(const Comparison& comparison) {
+std::string memory_plot(const Comparison& comparison, double width) {
   Bars plot{"Memory of a rank: what the backend declares, and the rest of the measured peak",
             "MiB",
             {"parameters", "gradients", "optimizer", "unsharded", "activations", "rest"},
@@ -145,7 +143,7 @@ std::string memory_plot(const Comparison& comparison) {
     parts.push_back(std::max(rest, 0.0));
     plot.rows.emplace_back(c->spec.name, parts);
   }
-  return plot.rows.empty() ? "" : draw(plot);
+  return plot.rows.empty() ? "" : draw(plot, width);
 }
 
 }  // namespace yoke::compare

@@ -183,7 +183,8 @@ std::string if_tied_text(const CaseResult* choice, Cases unclear) {
   const Cheapest cheapest = put_cheapest_first(unclear);
   const std::string costs =
       " Memory per rank and traffic per step are " + costs_text(unclear) + ".";
-  if (choice == nullptr) return " Neither memory nor traffic tells them apart." + costs;
+  if (choice == nullptr)
+    return " Take any of them: their memory and traffic are about equal, too." + costs;
   const bool memory = cheapest.lean < unclear.size(), traffic = cheapest.quiet < cheapest.lean;
   const char* reason = !memory ? "communicates the least, and all of them need about as much memory"
                        : cheapest.lean == 1 ? "needs the least memory"
@@ -221,8 +222,8 @@ std::string undecided_text(const Recommendation& answer, const Cases& cases) {
   std::string text = "no clear winner: " + names(unclear) + " cannot be told apart by speed.";
   text += if_tied_text(answer.if_tied, unclear);
   text +=
-      " Which one is slower changes from repeat to repeat, and the step time of one case varies by "
-      "up to " +
+      " Which one is slower changes from repeat to repeat, and the times of one case vary by up "
+      "to " +
       string_printf("%.2f times. ", spread) + cases[0]->spec.name + " has the shortest median, " +
       milliseconds(*cases[0]) + " per step";
   Cases slower;
@@ -235,7 +236,19 @@ std::string undecided_text(const Recommendation& answer, const Cases& cases) {
   return text + ".";
 }
 
-// Returns why tied[0] is preferred to the cases that are as fast.
+// Returns "100.0 MiB", or "100.0 MiB to 118.0 MiB". At least one value is known.
+std::string range_text(const Cases& cases, double (*value)(const CaseResult&)) {
+  double low = INFINITY, high = 0;
+  for (const CaseResult* c : cases) {
+    low = std::fmin(low, value(*c));
+    high = std::fmax(high, value(*c));
+  }
+  const std::string from = bytes_text(static_cast<uint64_t>(low));
+  const std::string to = bytes_text(static_cast<uint64_t>(high));
+  return from == to ? to : from + " to " + to;
+}
+
+// Returns why tied[0] is preferred to the cases that are as fast, and what that costs.
 std::string tie_text(const Cases& tied) {
   const CaseResult& best = *tied[0];
   const Cases others(tied.begin() + 1, tied.end());
@@ -247,20 +260,23 @@ std::string tie_text(const Cases& tied) {
     return has_memory(*c);
   });
   if (known.empty()) return tie + ", and the others have not reported their memory";
-  const auto [low, high] =
-      std::minmax_element(known.begin(), known.end(), [](const CaseResult* a, const CaseResult* b) {
-        return peak_memory(*a) < peak_memory(*b);
-      });
-  const bool equal = peak_memory(**high) <= peak_memory(best) * (1 + kSame);
+  const bool equal = std::all_of(known.begin(), known.end(), [&](const CaseResult* c) {
+    return peak_memory(*c) <= peak_memory(best) * (1 + kSame);
+  });
   if (equal) {
     return tie + ", needs about as much memory (" + memory_text(best) + " per rank)" +
            traffic_text(tied);
   }
-  std::string text = tie + " and needs " + memory_text(best) + " per rank";
-  text += known.size() == 1 ? "; " + known[0]->spec.name + " needs " : "; they need ";
-  if (known.size() > 1 && memory_text(**low) != memory_text(**high))
-    text += memory_text(**low) + " to ";
-  return text + memory_text(**high);
+  const std::string others_name = known.size() == 1 ? known[0]->spec.name : "they";
+  std::string text = tie + " and needs " + memory_text(best) + " per rank; " + others_name +
+                     (known.size() == 1 ? " needs " : " need ") + range_text(known, peak_memory);
+  const bool more = std::any_of(known.begin(), known.end(), [&](const CaseResult* c) {
+    return step_traffic(best) > step_traffic(*c) * (1 + kSame);
+  });
+  if (more)
+    text += ". It communicates " + range_text({&best}, step_traffic) + " per step, and " +
+            others_name + " " + range_text(known, step_traffic);
+  return text;
 }
 
 // Returns which case needs less memory than `best`, and what that costs; "" if there is none.
@@ -333,6 +349,14 @@ std::vector<Recommendation> recommendations(const Comparison& comparison) {
     all.push_back(recommend(cases, one_group ? 0 : ranks));
   }
   return all;
+}
+
+std::set<const CaseResult*> advised(const std::vector<Recommendation>& answers) {
+  std::set<const CaseResult*> cases;
+  for (const Recommendation& answer : answers)
+    for (const CaseResult* c : {answer.choice(), answer.if_tied, answer.leanest})
+      if (c != nullptr) cases.insert(c);
+  return cases;
 }
 
 std::vector<std::string> recommendation_text(const Comparison& comparison) {

@@ -1,6 +1,7 @@
 // Answers the question of a comparison: which case should I take? Does not need LibTorch.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct Recommendation {
 // has fewer than two cases with times, or fewer than three repeats. External commands, whose ranks
 // are unknown, are considered only if all other cases have the same number of ranks.
 std::vector<Recommendation> recommendations(const Comparison& comparison);
+
+// Returns the cases that the answers say to take, if only under a condition.
+std::set<const CaseResult*> advised(const std::vector<Recommendation>& answers);
 
 // Returns the answers as lines of text, or why there is none. Also names the cases that were left
 // out because they failed or did not pass.

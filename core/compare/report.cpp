@@ -18,6 +18,7 @@
 #include "core/base/text.hpp"
 #include "core/compare/plots.hpp"
 #include "core/compare/recommendation.hpp"
+#include "core/compare/report_style.hpp"
 #include "core/compare/summary.hpp"
 #include "core/compare/svg.hpp"
 #include "yoke/nearest.hpp"
@@ -25,32 +26,6 @@
 
 namespace yoke::compare {
 namespace {
-
-constexpr char kStyle[] = R"css(
-:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #ffffff; --faint: #d9d9d9; --good: #00734f; --bad: #b23c00; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --paper: #161616; --faint: #404040; --good: #4fc79f; --bad: #ff9a5c; } }
-body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 1120px; margin: 2em auto; padding: 0 1em; }
-h1, p { overflow-wrap: anywhere; } h1 { font-size: 1.5em; } h2 { font-size: 1.15em; margin-top: 2em; border-bottom: 1px solid var(--faint); }
-table { border-collapse: collapse; font-size: 13px; display: block; overflow-x: auto; }
-td, th { text-align: left; padding: 3px 12px 3px 0; border-bottom: 1px solid var(--faint); white-space: nowrap; }
-.narrow { display: none; }
-@media (max-width: 600px) { .narrow { display: block; }
-  .summary :is(th, td):is(:nth-child(3), :nth-child(5), :nth-child(6)) { display: none; } }
-td.n { text-align: right; font-variant-numeric: tabular-nums; }
-.answer { border-left: 4px solid var(--good); padding: 0.1em 0 0.1em 1em; font-size: 1.07em; }
-.answer.unclear { border-left-color: var(--bad); }
-.answer p { margin: 0.4em 0; } .plot { overflow-x: auto; } .plot svg { min-width: 640px; }
-.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
-pre { font-size: 12px; overflow: auto; max-height: 28em; white-space: pre-wrap; overflow-wrap: anywhere; }
-svg { width: 100%; height: auto; margin: 0.6em 0; font: 12px system-ui, sans-serif; }
-svg text { fill: var(--ink); paint-order: stroke; stroke: var(--paper); stroke-width: 4px; } svg .title { font-weight: 600; font-size: 13px; }
-svg .axis { stroke: var(--ink); } svg .grid { stroke: var(--faint); }
-svg .ring { fill: none; stroke: var(--good); stroke-width: 3; } svg .hatch { fill: #7f7f7f; }
-svg .range { stroke: var(--ink); stroke-opacity: 0.4; stroke-width: 2; }
-svg .bound { stroke: var(--bad); stroke-dasharray: 5 4; } svg .median { stroke: var(--ink); stroke-width: 3; }
-)css";
 
 std::string section(const std::string& title, const std::string& body) {
   return body.empty() ? "" : "<h2>" + escaped(title) + "</h2>\n" + body;
@@ -61,15 +36,29 @@ bool is_number(const std::string& cell) {
   return cell == "-" || (!cell.empty() && cell[0] >= '0' && cell[0] <= '9');
 }
 
+// Returns the text of a cell. The range behind a number has a CSS class, because narrow screens do
+// not show it.
+std::string content(const std::string& cell) {
+  const size_t range = is_number(cell) ? cell.find(" (") : std::string::npos;
+  if (range == std::string::npos) return escaped(cell);
+  return escaped(cell.substr(0, range)) + "<span class=\"more\">" + escaped(cell.substr(range)) +
+         "</span>";
+}
+
 // Returns a table. Cells that report agreement or a failure get a CSS class with a colour, and
-// numbers are aligned.
+// numbers are aligned. Rows whose first cell is in `marked` get a ring.
 std::string table(const std::vector<std::string>& header,
-                  const std::vector<std::vector<std::string>>& rows) {
+                  const std::vector<std::vector<std::string>>& rows,
+                  const std::set<std::string>& marked = {}) {
   std::string out = "<table><tr>";
-  for (const std::string& cell : header) out += "<th>" + escaped(cell) + "</th>";
+  for (size_t i = 0; i < header.size(); ++i) {
+    const bool numbers =
+        std::all_of(rows.begin(), rows.end(), [&](const auto& row) { return is_number(row[i]); });
+    out += (numbers ? "<th class=\"n\">" : "<th>") + escaped(header[i]) + "</th>";
+  }
   out += "</tr>\n";
   for (const auto& row : rows) {
-    out += "<tr>";
+    out += marked.contains(row[0]) ? "<tr class=\"take\">" : "<tr>";
     for (const std::string& cell : row) {
       const bool bad = cell == "DIFFERS" || cell == "FAILED" || cell == "differs" ||
                        cell == "NOT REPEATABLE" || cell.starts_with("ONLY ");
@@ -78,7 +67,7 @@ std::string table(const std::vector<std::string>& header,
              : good            ? "<td class=\"good\">"
              : is_number(cell) ? "<td class=\"n\">"
                                : "<td>";
-      out += escaped(cell) + "</td>";
+      out += content(cell) + "</td>";
     }
     out += "</tr>\n";
   }
@@ -215,11 +204,14 @@ std::string configuration(const Comparison& comparison) {
   return "";
 }
 
-// On a narrow screen, the columns that answer which case to take are more important than the layout
-// and the differences, so the style sheet hides those.
+// On a narrow screen, the style sheet hides the columns that are not needed to choose a case.
 std::string summary_table(const Comparison& comparison) {
-  return "<div class=\"summary\">" + table(table_header(), table_rows(comparison)) +
-         "<p class=\"narrow\">A wider window also shows layouts and differences.</p></div>\n";
+  std::set<std::string> marked;
+  for (const CaseResult* c : advised(recommendations(comparison))) marked.insert(c->spec.name);
+  return "<div class=\"summary\">" + table(table_header(), table_rows(comparison), marked) +
+         "<p class=\"phone\">A wider window also shows ranks, layouts, differences and the ranges "
+         "of "
+         "times.</p></div>\n";
 }
 
 std::string gate_table(const Comparison& comparison) {
@@ -255,13 +247,30 @@ std::string subject(const Comparison& comparison) {
   return "<p>" + escaped(text) + ".</p>\n";
 }
 
+// Returns the text with the start of each sentence that has a colon in bold: an answer is before
+// the colon, and its reasons are behind it.
+std::string with_answers_bold(const std::string& text) {
+  std::string out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t stop = text.find(". ", begin);
+    const size_t end = stop == std::string::npos ? text.size() : stop + 2;
+    const std::string sentence = text.substr(begin, end - begin);
+    const size_t colon = sentence.find(": ");
+    out += colon == std::string::npos ? escaped(sentence)
+                                      : "<b>" + escaped(sentence.substr(0, colon)) + "</b>" +
+                                            escaped(sentence.substr(colon));
+    begin = end;
+  }
+  return out;
+}
+
 std::string answer(const Comparison& comparison) {
   const std::vector<Recommendation> all = recommendations(comparison);
   const bool clear = std::all_of(
       all.begin(), all.end(), [](const Recommendation& r) { return r.choice() != nullptr; });
   std::string out = concat("<div class=\"answer", clear && !all.empty() ? "" : " unclear", "\">\n");
   for (const std::string& text : recommendation_text(comparison))
-    out += "<p>" + escaped(text) + "</p>\n";
+    out += "<p>" + with_answers_bold(text) + "</p>\n";
   return out + "</div>\n";
 }
 
@@ -271,14 +280,18 @@ std::string notes(const Comparison& comparison) {
   return out;
 }
 
-std::string plot(const std::string& svg) {
-  return svg.empty() ? "" : "<div class=\"plot\">" + svg + "</div>\n";
+// Returns the plot for a screen and for a telephone; the style sheet shows one of them.
+std::string plot(const Comparison& comparison, std::string (*draw)(const Comparison&, double)) {
+  const std::string drawing = draw(comparison, kScreen);
+  if (drawing.empty()) return "";
+  return "<div class=\"screen\">" + drawing + "</div>\n<div class=\"phone\">" +
+         draw(comparison, kPhone) + "</div>\n";
 }
 
 // Returns the plot of memory with what its rest is, and in which cases that includes activations.
 std::string memory(const Comparison& comparison) {
-  const std::string drawing = memory_plot(comparison);
-  if (drawing.empty()) return "";
+  const std::string drawings = plot(comparison, memory_plot);
+  if (drawings.empty()) return "";
   std::vector<std::string> silent;
   for (const CaseResult& c : comparison.cases) {
     if (!c.failure.empty() || c.runs[0].external() || std::isnan(peak_memory(c))) continue;
@@ -289,7 +302,7 @@ std::string memory(const Comparison& comparison) {
       "not declare.";
   if (!silent.empty())
     text += " Activations are not declared, and so are in the rest, in: " + join(silent) + ".";
-  return plot(drawing) + "<p>" + escaped(text) + "</p>\n";
+  return drawings + "<p>" + escaped(text) + "</p>\n";
 }
 
 std::string headline(const Comparison& comparison) {
@@ -332,13 +345,13 @@ std::string to_html(const Comparison& comparison, const std::string& command) {
          "compare: " +
          title + "</title>\n<style>" + kStyle + "</style></head><body>\n<h1>" + title + "</h1>\n" +
          answer(comparison) + headline(comparison) + subject(comparison) +
-         plot(speed_memory_plot(comparison)) + summary_table(comparison) + legend_of_levels() +
+         plot(comparison, speed_memory_plot) + summary_table(comparison) + legend_of_levels() +
          notes(comparison) + section("What differs, and why", words) +
-         section("Gates", gate_table(comparison)) + section("Time", plot(time_plot(comparison))) +
+         section("Gates", gate_table(comparison)) + section("Time", plot(comparison, time_plot)) +
          section("Memory", memory(comparison)) +
          section("Traffic of a step and rank", traffic(comparison)) +
          section("Losses",
-                 plot(loss_plot(comparison)) + plot(difference_plots(comparison)) +
+                 plot(comparison, loss_plot) + plot(comparison, difference_plots) +
                      numbers(comparison)) +
          section("Every two cases", pairs(comparison)) +
          section("Configuration", configuration(comparison)) +

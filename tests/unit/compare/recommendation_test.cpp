@@ -58,6 +58,17 @@ TEST(Recommendation, TakesTheLeastMemoryOfThoseThatTie) {
       "MiB per rank; ddp needs 160.0 MiB.");
 }
 
+TEST(Recommendation, SaysThatLessMemoryCostsTraffic) {
+  Comparison c = of({passed("ddp", 10, 160), passed("fsdp", 10.2, 150)});
+  for (StepFacts& s : c.cases[0].runs[0].steps) s.traffic[0].bytes = 2048;
+  EXPECT_THAT(recommendations(c)[0].text,
+              HasSubstr("ddp needs 160.0 MiB. It communicates 3.9 KiB per step, and ddp 2.0 KiB."));
+  c.cases.push_back(passed("zero", 10.2, 170));
+  EXPECT_THAT(recommendations(c)[0].text,
+              HasSubstr("they need 160.0 MiB to 170.0 MiB. It communicates 3.9 KiB per step, and "
+                        "they 2.0 KiB to 3.9 KiB."));
+}
+
 TEST(Recommendation, TakesTheLeastTrafficIfTimeAndMemoryTie) {
   Comparison c = of({passed("fsdp", 10, 150), passed("ddp", 10.1, 152), passed("tp", 10.2, 153)});
   for (StepFacts& s : c.cases[1].runs[0].steps) s.traffic[0].bytes = 1000;
@@ -87,7 +98,7 @@ TEST(Recommendation, NamesNoCaseIfTheRepeatsContradictEachOther) {
       "No clear winner: zero1 and ddp cannot be told apart by speed. If their speed counts as a "
       "tie, take zero1: it needs the least memory. Memory per rank and traffic per step are 150.0 "
       "MiB and 3.9 KiB for zero1, 200.0 MiB and 3.9 KiB for ddp. Which one is slower changes from "
-      "repeat to repeat, and the step time of one case varies by up to 2.49 times. zero1 has the "
+      "repeat to repeat, and the times of one case vary by up to 2.49 times. zero1 has the "
       "shortest median, 144 ms per step; pp is slower in most repeats.");
   EXPECT_THAT(recommendation_text(c),
               ElementsAre(HasSubstr("No clear winner"),
@@ -107,7 +118,8 @@ TEST(Recommendation, SaysWhichUndecidedCaseCostsTheLeast) {
   Comparison equal = contradicting(150, 150);
   EXPECT_EQ(recommendations(equal)[0].if_tied, nullptr);
   EXPECT_THAT(recommendations(equal)[0].text,
-              HasSubstr("by speed. Neither memory nor traffic tells them apart. Memory per rank"));
+              HasSubstr("by speed. Take any of them: their memory and traffic are about equal, "
+                        "too. Memory per rank"));
   for (StepFacts& s : equal.cases[1].runs[0].steps) s.traffic[0].bytes = 1000;
   EXPECT_THAT(recommendations(equal)[0].text,
               HasSubstr("take ddp: it communicates the least, and all of them need about as much "

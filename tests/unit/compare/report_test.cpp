@@ -20,10 +20,10 @@ TEST(Report, IsOneFileWithoutScriptOrNetwork) {
                     Not(HasSubstr("src=")),
                     HasSubstr("default-src 'none'")));
   EXPECT_THAT(html, AllOf(HasSubstr("run &lt;1&gt;.toml"), HasSubstr("a:x=&lt;b&gt;")));
-  EXPECT_EQ(count(html, "<svg"), 6u);
+  EXPECT_EQ(count(html, "<svg"), 12u);  // six plots, for a screen and for a telephone
   EXPECT_EQ(count(html, "<svg"), count(html, "</svg>"));
   EXPECT_EQ(count(html, "<polyline"),
-            1u + 5u + 5u);  // losses of the reference, and two differences from it
+            2 * (1u + 5u + 5u));  // losses of the reference, and two differences from it
 }
 
 TEST(Report, OfFiveCasesAnd500StepsIsSmall) {
@@ -45,13 +45,35 @@ TEST(Report, SaysWhatDiffersAndWhy) {
 
 TEST(Report, BeginsWithTheAnswer) {
   const std::string html = to_html(two_cases({20, 21, 22}, {10, 11, 12}), "");
-  EXPECT_THAT(html, HasSubstr("<div class=\"answer\">\n<p>Take mule: it is the fastest"));
+  EXPECT_THAT(html, HasSubstr("<div class=\"answer\">\n<p><b>Take mule</b>: it is the fastest"));
   EXPECT_LT(html.find("Take mule"), html.find("<table>"));
-  EXPECT_EQ(count(html, "class=\"ring\""), 1u);
-  EXPECT_EQ(count(html, "class=\"range\""), 2u);
+  EXPECT_EQ(count(html, "class=\"ring\""), 2 * 1u);
+  EXPECT_EQ(count(html, "class=\"range\""), 2 * 2u);
+  EXPECT_EQ(count(html, "<tr class=\"take\"><td>mule</td>"), 1u);
+  EXPECT_EQ(count(html, "<tr class=\"take\">"), 1u);
   const std::string unclear = to_html(two_cases({20, 21, 22}, {23, 25, 12}), "");
-  EXPECT_THAT(unclear, HasSubstr("<div class=\"answer unclear\">\n<p>No clear winner"));
+  EXPECT_THAT(unclear, HasSubstr("<div class=\"answer unclear\">\n<p><b>No clear winner</b>: "));
   EXPECT_EQ(count(unclear, "class=\"ring\""), 0u);
+  Comparison lean = two_cases({20, 21, 22}, {23, 25, 12});
+  for (StepFacts& s : lean.cases[0].runs[0].steps) s.memory = 1 << 21;
+  EXPECT_EQ(count(to_html(lean, ""), "<tr class=\"take\"><td>mule</td>"), 1u)
+      << "the case to take if speed is a tie";
+}
+
+TEST(Report, ShowsEveryAnswerInBold) {
+  Comparison c = two_cases({20, 21, 22}, {30, 31, 32});
+  for (StepFacts& s : c.cases[0].runs[0].steps) s.memory = 1 << 21;
+  const std::string html = to_html(c, "");
+  EXPECT_THAT(html,
+              HasSubstr("<p><b>Take ox</b>: it is the fastest, 21 ms per step; mule takes "
+                        "1.48 times as long. <b>If memory is short, take mule</b>: it"));
+  EXPECT_EQ(count(html, "<tr class=\"take\">"), 2u);
+}
+
+// A style sheet hides columns and the ranges of times on a narrow screen.
+TEST(Report, MarksTheRangesOfTimes) {
+  EXPECT_THAT(to_html(five_cases(5), ""),
+              HasSubstr("<td class=\"n\">11.0<span class=\"more\"> (10.0 .. 12.0)</span></td>"));
 }
 
 TEST(Report, SaysWhatRanAndHowBusyTheMachineWas) {
