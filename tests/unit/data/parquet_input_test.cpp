@@ -25,6 +25,13 @@ using Chats = std::vector<std::vector<MessageCell>>;
 
 const DocumentKind kTexts;
 
+DocumentKind column(const char* field, bool chat) {
+  DocumentKind kind;
+  kind.field = field;
+  kind.chat = chat;
+  return kind;
+}
+
 template <class T>
 T value_of(arrow::Result<T> result) {
   return std::move(result).ValueOrDie();
@@ -99,6 +106,13 @@ Cells random_cells(std::mt19937& random, size_t count) {
   return cells;
 }
 
+// Returns what is read of the cells: an empty text where a value is null.
+std::vector<std::string> texts_of(const Cells& cells) {
+  std::vector<std::string> texts;
+  for (const auto& cell : cells) texts.push_back(cell.value_or(""));
+  return texts;
+}
+
 class Parquet : public ::testing::Test {
  protected:
   Parquet() {
@@ -156,8 +170,7 @@ std::vector<std::string> texts_from(DocumentInput& input,
 TEST_F(Parquet, EveryTypeOfTextIsRead) {
   std::mt19937 random(3);
   const Cells cells = random_cells(random, 100);
-  std::vector<std::string> expected;
-  for (const auto& cell : cells) expected.push_back(cell.value_or(""));
+  const std::vector<std::string> expected = texts_of(cells);
   for (const auto& array : {array_of<arrow::StringBuilder>(cells),
                             array_of<arrow::LargeStringBuilder>(cells),
                             array_of<arrow::BinaryBuilder>(cells),
@@ -175,13 +188,15 @@ TEST_F(Parquet, PartsDependOnTheFileOnly) {
   std::mt19937 random(4);
   const Cells cells = random_cells(random, 200);
   const auto array = array_of<arrow::StringBuilder>(cells);
+  const auto other = array_of<arrow::StringBuilder>(Cells(200, "other"));
   for (const int64_t rows_of_group : {1, 7, 1000}) {
-    const std::string path = write("a.parquet", {{"n", array}, {"text", array}}, rows_of_group);
+    const std::string path = write("a.parquet", {{"n", other}, {"text", array}}, rows_of_group);
     for (const size_t bytes : {1, 300, 100'000}) {
       std::vector<size_t> ends;
       const auto input = open_input(path, kTexts);
       EXPECT_EQ(input->size(), 200u);
       const std::vector<std::string> all = texts_from(*input, 0, bytes, ends);
+      EXPECT_EQ(all, texts_of(cells));
       for (size_t i = 0; i < ends.size(); i += 5) {
         std::vector<size_t> later;
         const auto fresh = open_input(path, kTexts);
@@ -261,17 +276,17 @@ TEST_F(Parquet, AColumnThatDoesNotFitIsRefused) {
   const auto text = array_of<arrow::StringBuilder>({"a"});
   const auto number = value_of(arrow::MakeArrayFromScalar(arrow::Int64Scalar(1), 1));
   const std::string path = write("a.parquet", {{"contents", text}, {"n", number}});
-  const Error missing = error(path, {{}, "content", false});
+  const Error missing = error(path, column("content", false));
   EXPECT_EQ(missing.code(), YOKE_INVALID_ARGUMENT);
   EXPECT_THAT(missing.what(),
               HasSubstr("input = \"" + path +
                         "\": the column \"content\" is missing; the file has: contents, n; did you "
                         "mean 'contents'?; name the column of the text with --field"));
-  EXPECT_THAT(error(path, {{}, "n", false}).what(),
+  EXPECT_THAT(error(path, column("n", false)).what(),
               HasSubstr("the column \"n\" has the type int64; allowed: a text"));
-  EXPECT_THAT(error(path, {{}, "", true}).what(), HasSubstr("\"messages\" is missing"));
+  EXPECT_THAT(error(path, column("", true)).what(), HasSubstr("\"messages\" is missing"));
   const std::string other = write("b.parquet", {{"messages", text}});
-  EXPECT_THAT(error(other, {{}, "", true}).what(),
+  EXPECT_THAT(error(other, column("", true)).what(),
               HasSubstr("has the type string; allowed: a list of structs with the texts role and "
                         "content"));
 }
@@ -329,6 +344,15 @@ TEST_F(Parquet, ADamagedFileIsReported) {
     changed[4 + random() % (good.size() - 4)] = static_cast<char>(random());
     texts_or_refusal(here_.write("changed.parquet", changed));  // must not crash
   }
+  // The description of a row group is right, but its pages are not.
+  std::string pages = good;
+  pages.replace(good.size() / 2, 100, 100, '\xFF');
+  request_.inputs = {here_.write("pages.parquet", pages)};
+  request_.out = here_ / "x.bin";
+  const Error e = error_of([&] { prepare(request_, *tokenizer_, [](const auto&) {}); });
+  EXPECT_EQ(e.code(), YOKE_DATA_LOSS);
+  EXPECT_THAT(e.what(), HasSubstr("pages.parquet, from row "));
+  EXPECT_THAT(e.what(), HasSubstr(" on: the file is damaged: "));
   EXPECT_THAT(error(here_.write("pointer.parquet", "version https://git-lfs")).what(),
               HasSubstr("does not begin with PAR1 and is no Parquet file"));
 }
