@@ -40,7 +40,7 @@ TEST(TokenStream, SaysHowToGetTheDemoTextWhenTheFileIsMissing) {
   EXPECT_EQ(e.code(), YOKE_NOT_FOUND);
   EXPECT_THAT(e.what(), HasSubstr("no/such/novels.txt"));
   EXPECT_THAT(e.what(), HasSubstr("scripts/fetch_text data/novels.txt"));
-  EXPECT_THAT(e.what(), HasSubstr("scripts/fetch_text"));
+  EXPECT_THAT(e.what(), HasSubstr("scripts/generate_text"));
 }
 
 TEST(TokenStream, NamesTheFilesThatAreNearestToAMissingOne) {
