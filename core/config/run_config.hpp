@@ -100,8 +100,8 @@ struct TrainConfig {
   double eps = 1e-8;
   double momentum = 0.0;  // momentum of SGD
   double weight_decay = 0.1;
-  std::string decay = "all";  // all | matrices
-  double clip = 1.0;          // 0 = off
+  std::string decay = "all";   // all | matrices
+  double clip = 1.0;           // 0 = off
   bool deterministic = false;  // use only deterministic kernels on a device
   // Steps in a row that may be skipped because gradients are not finite; unset = 100 with a loss
   // scale, 0 without one.

@@ -12,8 +12,8 @@ namespace yoke {
 
 constexpr int64_t kNoTarget = -100;  // the target of a row that does not count
 
-// A log-sum-exp that is not finished: `sum` of exp(x - most) over numbers x up to `most`. It becomes
-// NaN if any of the numbers is NaN or plus infinity.
+// A log-sum-exp that is not finished: `sum` of exp(x - most) over numbers x up to `most`. It
+// becomes NaN if any of the numbers is NaN or plus infinity.
 template <class W>
 struct LogSumExp {
   W most = -static_cast<W>(INFINITY);

@@ -51,8 +51,8 @@ class DeviceRuntime {
   // Returns an empty CUDA graph. See DeviceGraph.
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
   // Operators. Tensors are contiguous and, unless it is stated otherwise, all of one of the types
-  // fp64, fp32, fp16 and bf16. "Wide" numbers are fp64 if that type is fp64, and otherwise fp32. The
-  // arguments that an operator writes come first.
+  // fp64, fp32, fp16 and bf16. "Wide" numbers are fp64 if that type is fp64, and otherwise fp32.
+  // The arguments that an operator writes come first.
   //
   // Writes to `out` the tensor x [B, S, heads, D], rotated by `sign` times the angles whose cosines
   // and sines are [B, S, D / 2], wide. `out` and x may be the same memory.
@@ -69,9 +69,9 @@ class DeviceRuntime {
                                const at::Tensor& gate,
                                const at::Tensor& up,
                                const at::Tensor& dy) = 0;
-  // Writes the loss and the log-sum-exp, both wide [N], of each row of logits [N, V]. targets: int64
-  // [N]. The loss of a row is 0 if its target is ops::kIgnoredTarget, and NaN if its target is
-  // outside [0, V).
+  // Writes the loss and the log-sum-exp, both wide [N], of each row of logits [N, V]. targets:
+  // int64 [N]. The loss of a row is 0 if its target is ops::kIgnoredTarget, and NaN if its target
+  // is outside [0, V).
   virtual void cross_entropy(const at::Tensor& losses,
                              const at::Tensor& lse,
                              const at::Tensor& logits,
@@ -81,13 +81,13 @@ class DeviceRuntime {
                                       const at::Tensor& targets,
                                       const at::Tensor& lse,
                                       const at::Tensor& dy) = 0;
-  // Makes LibTorch use only kernels that give the same bits in every run, also where they are slower
-  // than others. Call it before the first operator. Affects the whole process.
+  // Makes LibTorch use only kernels that give the same bits in every run, also where they are
+  // slower than others. Call it before the first operator. Affects the whole process.
   virtual void use_deterministic_kernels() = 0;
   // Returns whether the device has units for products in fp8.
   virtual bool multiplies_fp8(c10::Device device) = 0;
-  // Rounds the contiguous bf16 matrix x, whose address is a multiple of 16 bytes and whose number of
-  // columns is a multiple of 16, and fills the
+  // Rounds the contiguous bf16 matrix x, whose address is a multiple of 16 bytes and whose number
+  // of columns is a multiple of 16, and fills the
   // tensors of `as_is` and `transposed`; NULL = not wanted. If both are wanted, they have the same
   // dtype. The scales are those of fp8::scale_of(): one for each line of a result whose `unscale`
   // is [lines, 1], and otherwise one for x. Results with one scale may share the tensor `unscale`.
@@ -104,8 +104,8 @@ DeviceRuntime& cuda_runtime();
 // Returns true if libyoke_cuda.so is present, i.e. Yoke was built with CUDA. Loads nothing.
 bool has_cuda_library();
 
-// Makes cuda_runtime() return `runtime` from now on, or the loaded one again if it is NULL. For tests.
-// Not thread-safe.
+// Makes cuda_runtime() return `runtime` from now on, or the loaded one again if it is NULL. For
+// tests. Not thread-safe.
 void replace_cuda_runtime(DeviceRuntime* runtime);
 
 // The function that libyoke_cuda.so exports, and its name.

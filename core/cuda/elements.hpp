@@ -1,5 +1,5 @@
-// Elements of tensors as the kernels read and write them, up to 16 bytes with one access: the kernels
-// of this folder do little arithmetic, so they are as fast as their accesses to memory.
+// Elements of tensors as the kernels read and write them, up to 16 bytes with one access: the
+// kernels of this folder do little arithmetic, so they are as fast as their accesses to memory.
 #pragma once
 
 #include <cstdint>

@@ -141,7 +141,7 @@ void start(const Bf16Matrix& m,
 void find_amax(const Bf16Matrix& matrix, Lines lines, uint32_t* amax, void* stream) {
   const auto on = static_cast<cudaStream_t>(stream);
   const auto* x = reinterpret_cast<const Words*>(matrix.x);
-  const int64_t parts = matrix.columns / (2 * kWords);  // of a row
+  const int64_t parts = matrix.columns / (2 * kWords);  // parts of a row
   if (matrix.rows * parts == 0) return;
   if (lines == Lines::kAll) {
     const int64_t blocks = (matrix.rows * parts + kThreads - 1) / kThreads;

@@ -1,5 +1,5 @@
-// Elements are spread over all threads of a grid. A row is processed by one block, so that its index
-// needs no division, and with only as many threads as it has work for.
+// Elements are spread over all threads of a grid. A row is processed by one block, so that its
+// index needs no division, and with only as many threads as it has work for.
 #include <cuda_runtime.h>
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>

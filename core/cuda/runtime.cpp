@@ -116,8 +116,9 @@ class CudaRuntime final : public DeviceOperators<OnDevice> {
 
   std::unique_ptr<DeviceGraph> make_graph() override { return std::make_unique<CudaGraph>(); }
 
-  // cuBLAS repeats its results only if it may use several streams' workspaces of a fixed size. Tensors
-  // that are not initialised are not filled, because no kernel of a training step reads them.
+  // cuBLAS repeats its results only if it may use several streams' workspaces of a fixed size.
+  // Tensors that are not initialised are not filled, because no kernel of a training step reads
+  // them.
   void use_deterministic_kernels() override {
     ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);

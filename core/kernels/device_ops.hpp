@@ -1,5 +1,5 @@
-// Operators of core/kernels/ops.hpp for CUDA tensors, computed by the kernels of core/cuda. They are
-// autograd nodes that keep less memory and read it less often than the composition of ATen
+// Operators of core/kernels/ops.hpp for CUDA tensors, computed by the kernels of core/cuda. They
+// are autograd nodes that keep less memory and read it less often than the composition of ATen
 // operators. Called by ops.cpp only. The tests run them on tensors in CPU memory, with a
 // DeviceRuntime that emulates the kernels.
 #pragma once

@@ -47,8 +47,8 @@ Fp8Matrix make_result(const at::Tensor& matrix,
   return {at::empty({lines, padded}, matrix.options().dtype(rounding.type)), unscale};
 }
 
-// Returns a matrix with the same elements that a device can read 16 bytes at a time: contiguous, and
-// at an address that is a multiple of 16. Only a part of a larger tensor has another address.
+// Returns a matrix with the same elements that a device can read 16 bytes at a time: contiguous,
+// and at an address that is a multiple of 16. Only a part of a larger tensor has another address.
 at::Tensor aligned(const at::Tensor& matrix) {
   const at::Tensor rows = matrix.contiguous();
   return reinterpret_cast<uintptr_t>(rows.const_data_ptr()) % 16 == 0 ? rows : rows.clone();
@@ -93,8 +93,8 @@ Factors factors(const at::Tensor& matrix, const Rounding* as_is, const Rounding*
   return native ? on_device(matrix, as_is, transposed) : emulated(matrix, as_is, transposed);
 }
 
-// A device makes both layouts in one pass over the matrix. Elsewhere, numbers that both products use
-// are rounded once.
+// A device makes both layouts in one pass over the matrix. Elsewhere, numbers that both products
+// use are rounded once.
 Input round_input(const at::Tensor& matrix, const Rounding& as_is, const Rounding& transposed) {
   if (is_on_device(matrix)) {
     const Factors both = factors(matrix, &as_is, &transposed);

@@ -32,7 +32,8 @@ Factors factors(const at::Tensor& matrix, const Rounding* as_is, const Rounding*
 // is stored like Factors::transposed.
 struct Packed {
   at::Tensor numbers;  // fp8, [n, k]
-  // What the numbers are multiplied by to undo their scales, in fp32: one element, [n, 1] or [1, k].
+  // What the numbers are multiplied by to undo their scales, in fp32: one element, [n, 1] or [1,
+  // k].
   at::Tensor unscale;
 };
 
@@ -43,8 +44,8 @@ struct Input {
 };
 // Rounds a matrix that is not empty for products along its rows and for those along its columns.
 Input round_input(const at::Tensor& matrix, const Rounding& as_is, const Rounding& transposed);
-// Returns the operand that factors() would return for the matrix of this type that round_input() has
-// rounded.
+// Returns the operand that factors() would return for the matrix of this type that round_input()
+// has rounded.
 Factor transposed(const Packed& packed, at::ScalarType type);
 
 // Returns a b^T in `type`. Both factors are fp8, or neither is. fast: a device may add with less

@@ -1,5 +1,5 @@
-// Runs the operators of a CUDA device on tensors in CPU memory, for tests on machines without a GPU.
-// The threads of an operation run one after the other.
+// Runs the operators of a CUDA device on tensors in CPU memory, for tests on machines without a
+// GPU. The threads of an operation run one after the other.
 #pragma once
 
 #include <stdexcept>

@@ -40,8 +40,9 @@ yoke::BlockList make_blocks(const yoke::FamilyArgs& args) {
   yoke::add_block(list, {"first", first.ptr(), see}, "first");
   yoke::add_block(list, {"second", second.ptr(), combine}, "second");
   yoke::add_block(list, {"head", head.ptr(), decide}, "head");
-  // The bytes that a sample needs, for the estimates of Yoke: what each block keeps for its backward
-  // besides its input, and its output. The second one keeps its 5 x 5 numbers before the mean.
+  // The bytes that a sample needs, for the estimates of Yoke: what each block keeps for its
+  // backward besides its input, and its output. The second one keeps its 5 x 5 numbers before the
+  // mean.
   const int64_t item = yoke::item_size(args.param_dtype);
   list.costs = {{0, width * kSide * kSide * item},
                 {width * 25 * item, width * item},

@@ -36,8 +36,8 @@ inline void resolve_flat(
 }
 
 // The parameters, gradients and optimizer state of one rank. A backend that changes parameters or
-// moments itself, such as one that averages them, uses YokeFlat of yoke/flat.h instead, whose arrays
-// are open; sdk/examples/signsgd.cpp shows it. Neither copied nor moved: the model
+// moments itself, such as one that averages them, uses YokeFlat of yoke/flat.h instead, whose
+// arrays are open; sdk/examples/signsgd.cpp shows it. Neither copied nor moved: the model
 // holds pointers into it. One thread at a time; no function is collective.
 class Flat {
  public:
