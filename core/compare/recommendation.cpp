@@ -137,15 +137,16 @@ Cheapest put_cheapest_first(Cases& cases) {
   return {lean, put_least_first(begin, begin + static_cast<ptrdiff_t>(lean), step_traffic)};
 }
 
-// Returns the case with the least memory among those that take up to twice as long as the fastest;
-// NULL if it needs about as much as one of `rivals`. `cases` is sorted by time.
+// Returns the fastest case with about the least memory among those that take up to twice as long as
+// the fastest; NULL if it needs about as much as one of `rivals`. `cases` is sorted by time.
 const CaseResult* find_leanest(const Cases& cases, const Cases& rivals) {
-  const CaseResult* leanest = nullptr;
+  Cases lean;
   for (const CaseResult* c : cases)
-    if (median(c->step_ms) <= kMostSlower * median(cases[0]->step_ms) && has_memory(*c) &&
-        (leanest == nullptr || peak_memory(*c) < peak_memory(*leanest)))
-      leanest = c;
-  if (leanest == nullptr) return nullptr;
+    if (median(c->step_ms) <= kMostSlower * median(cases[0]->step_ms) && has_memory(*c))
+      lean.push_back(c);
+  if (lean.empty()) return nullptr;
+  put_least_first(lean.begin(), lean.end(), peak_memory);
+  const CaseResult* const leanest = lean[0];
   const bool less = std::all_of(rivals.begin(), rivals.end(), [&](const CaseResult* c) {
     return has_memory(*c) && peak_memory(*leanest) < peak_memory(*c) * (1 - kSame);
   });
@@ -360,12 +361,16 @@ std::set<const CaseResult*> advised(const std::vector<Recommendation>& answers) 
 }
 
 std::vector<std::string> recommendation_text(const Comparison& comparison) {
-  std::vector<std::string> lines;
+  std::vector<std::string> lines, times;
   bool clear = true;
   for (const Recommendation& answer : recommendations(comparison)) {
     lines.push_back(answer.text);
+    times.push_back(milliseconds(*answer.tied[0]) +
+                    concat(" with ", answer.ranks, answer.ranks == 1 ? " rank" : " ranks"));
     clear = clear && answer.choice() != nullptr;
   }
+  if (clear && lines.size() > 1)
+    lines.push_back("The steps of these cases take " + join(times) + ".");
   if (!clear)
     lines.push_back(concat("Compare again on a quieter machine, or with --repeats ",
                            2 * comparison.plan.repeats + 1,

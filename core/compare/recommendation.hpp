@@ -26,8 +26,8 @@ struct Recommendation {
   // a tie, because it needs the least memory or, if memory is about equal, communicates the least.
   // NULL if a case is recommended, or if they need and communicate about as much.
   const CaseResult* if_tied = nullptr;
-  // The case with the least memory among those whose steps take up to twice as long. NULL unless it
-  // needs less than all of `tied` and `undecided` by more than 5 %.
+  // The fastest case with about the least memory, within 5 %, among those whose steps take up to
+  // twice as long. NULL unless it needs less than all of `tied` and `undecided` by more than 5 %.
   const CaseResult* leanest = nullptr;
   std::string text;  // the answer with its reasons, in sentences
 

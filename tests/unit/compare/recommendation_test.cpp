@@ -8,9 +8,11 @@ namespace yoke::compare {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 constexpr int64_t kMiB = 1 << 20;
@@ -166,6 +168,22 @@ TEST(Recommendation, NamesASlowerCaseThatNeedsLess) {
   EXPECT_THAT(answers[0].text,
               HasSubstr("If memory is short, take zero3: it needs 120.0 MiB instead of 200.0 MiB "
                         "per rank, and its steps take 1.40 times as long."));
+}
+
+// 2 % less memory is not worth a step that takes half as long again.
+TEST(Recommendation, NamesTheFastestOfThoseThatNeedAboutTheLeast) {
+  const Comparison c =
+      of({passed("ddp", 10, 200), passed("tp", 18, 118), passed("zero3", 12, 120)});
+  EXPECT_EQ(recommendations(c)[0].leanest->spec.name, "zero3");
+}
+
+TEST(Recommendation, ComparesNumbersOfRanks) {
+  std::vector<CaseResult> cases{passed("a", 20, 100, 1), passed("b", 10.04, 100, 2)};
+  EXPECT_THAT(recommendation_text(of(cases)),
+              Contains("The steps of these cases take 20 ms with 1 rank, 10 ms with 2 ranks."));
+  cases.pop_back();
+  cases.push_back(passed("c", 10, 100, 1));
+  EXPECT_THAT(recommendation_text(of(cases)), Not(Contains(HasSubstr("The steps of these cases"))));
 }
 
 TEST(Recommendation, NamesNoSlowerCaseThatNeedsHardlyLessOrIsMuchSlower) {
