@@ -29,9 +29,7 @@ class Replica final : public yoke::Wrapped {
         state_(model, args) {}
 
   YokeWrapResult wrap_result() const override {
-    YokeWrapResult result = state_.bytes();
-    if (ranks_.size() > 1) result.axis_bytes[YOKE_DP_REPLICATE] = result.grad_bytes;
-    return result;
+    return state_.bytes(ranks_.size() > 1 ? YOKE_DP_REPLICATE : -1);
   }
   YokeStepResult step(const YokeStepArgs& args) override {
     const bool training = yoke::is_training(args);

@@ -92,11 +92,13 @@ class Flat {
   }
 
   // Returns the memory of the state, and that of a micro-batch whose blocks have all run, as
-  // Wrapped::wrap_result reports it.
-  YokeWrapResult bytes() const {
+  // Wrapped::wrap_result reports it. summed_axis: the axis along which grad() is summed once in
+  // every step, whose traffic is then reported, too; -1 = none.
+  YokeWrapResult bytes(int summed_axis = -1) const {
     YokeWrapResult result{};
     yoke_flat_bytes(&flat_, &result);
     result.activation_bytes = activations_;
+    if (summed_axis >= 0) result.axis_bytes[summed_axis] = result.grad_bytes;
     return result;
   }
 
