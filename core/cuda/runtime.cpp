@@ -116,9 +116,8 @@ class CudaRuntime final : public DeviceOperators<OnDevice> {
 
   std::unique_ptr<DeviceGraph> make_graph() override { return std::make_unique<CudaGraph>(); }
 
-  // cuBLAS repeats its results only if it may use several streams' workspaces of a fixed size.
-  // Tensors that are not initialised are not filled, because no kernel of a training step reads
-  // them.
+  // cuBLAS gives the same bits in every run only with workspaces of a fixed size. LibTorch would
+  // also fill new tensors, which costs time; no kernel of a step reads what it has not written.
   void use_deterministic_kernels() override {
     ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", 0);
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);

@@ -65,18 +65,22 @@ std::string message(const ModelConfig& config, const std::vector<std::string>& p
   return "";
 }
 
+// Compares loss and gradients with those of a plain model whose matrices are merged.
+void expect_like_merged_model(const ModelConfig& config) {
+  TestBatch batch(3, 11, 50, 1), same(3, 11, 50, 1);
+  const Compared c = compare_with_plain<double>(config, batch);
+  EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
+  EXPECT_LT(c.worst, 1e-12) << c.where;
+  EXPECT_LT(compare_with_plain<float>(config, same).worst, 5e-5);
+}
+
 TEST(Adapters, HaveTheLossAndGradientsOfTheMergedModel) {
   for (const auto& targets :
        {all_matrices(), {"v_proj"}, {"layers.1.self_attn.o_proj", "q_proj"}}) {
     for (const char* blocks : {"layer", "half"}) {
       ModelConfig config = with_adapters(targets);
       config.blocks = blocks;
-      TestBatch batch(3, 11, 50, 1);
-      const Compared c = compare_with_plain<double>(config, batch);
-      EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
-      EXPECT_LT(c.worst, 1e-12) << c.where;
-      TestBatch same(3, 11, 50, 1);
-      EXPECT_LT(compare_with_plain<float>(config, same).worst, 5e-5);
+      expect_like_merged_model(config);
     }
   }
 }
@@ -106,12 +110,7 @@ TEST_F(AdaptersOfGpt2, HaveTheLossAndGradientsOfTheMergedModel) {
     for (const char* blocks : {"layer", "half"}) {
       ModelConfig config = with(targets);
       config.blocks = blocks;
-      TestBatch batch(3, 11, 50, 1);
-      const Compared c = compare_with_plain<double>(config, batch);
-      EXPECT_NEAR(c.loss / c.expected_loss, 1, 1e-14);
-      EXPECT_LT(c.worst, 1e-12) << c.where;
-      TestBatch same(3, 11, 50, 1);
-      EXPECT_LT(compare_with_plain<float>(config, same).worst, 5e-5);
+      expect_like_merged_model(config);
     }
   }
 }
