@@ -24,15 +24,6 @@ struct Process {
   Words options = {};
 };
 
-// Returns a port such that it and the next one were free a moment ago.
-int free_ports() {
-  for (;;) {
-    const FileDescriptor first = take_port(0);
-    const int port = port_of(first);
-    if (port < 65535 && take_port(port + 1).open()) return port;
-  }
-}
-
 class DoctorNodes : public ::testing::Test {
  protected:
   // Runs the processes at the same time, as ranks of a world of this size.
@@ -62,7 +53,7 @@ class DoctorNodes : public ::testing::Test {
   }
 
   Playground here_;
-  int port_ = free_ports();
+  int port_ = free_port();
 };
 
 TEST_F(DoctorNodes, WithoutALauncherSaysHowToStart) {

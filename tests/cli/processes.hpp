@@ -3,6 +3,7 @@
 
 #include <netinet/in.h>
 
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -26,9 +27,15 @@ inline int port_of(const FileDescriptor& fd) {
   return ntohs(here.sin_port);
 }
 
-// Returns a port that was free a moment ago.
+// Returns a port such that it and the next one were free a moment ago. Both are below the ports that
+// Linux gives to connections (32768 and above by default), so no process takes one by accident
+// before the test listens there.
 inline int free_port() {
-  return port_of(take_port(0));
+  static std::mt19937 random(std::random_device{}());
+  for (;;) {
+    const int port = std::uniform_int_distribution<int>(20000, 32000)(random);
+    if (take_port(port).open() && take_port(port + 1).open()) return port;
+  }
 }
 
 struct Ended {
