@@ -70,7 +70,11 @@ class Training(support.OracleTest):
                                  **options)
                 curves.check(self, case, run, theirs, BOUNDS[dtype])
 
-    @unittest.skipUnless(curves.has_module("megatron.core"), "Megatron Core is not installed; scripts/setup --peers installs it")
+
+@unittest.skipUnless(curves.has_module("megatron.core"), "Megatron Core is not installed; scripts/setup --peers installs it")
+class Peer(support.OracleTest):
+    """Checks that the recorded values are still those of the installed Megatron Core. It is a nightly test."""
+
     def test_the_installed_megatron_still_has_the_recorded_losses(self):
         recorded = json.loads(CURVES.read_text(encoding="utf-8"))["cases"]
         for number, case in enumerate(("distributed optimizer, overlap, accumulation",
