@@ -40,6 +40,7 @@ PIPELINE = ["dp_degree=1", "dp_shards=1", "pp_degree={ranks}", "train.micro_batc
 # Overrides for Yoke, and the name of the program to compare with.
 STRATEGIES = {
     "single": (["dp_degree=1", "dp_shards=1"], "PyTorch"),
+    "compiled": (["dp_degree=1", "dp_shards=1"], "PyTorch with torch.compile"),
     "ddp": (["dp_degree={ranks}", "dp_shards=1"], "PyTorch"),
     "fsdp": (["dp_degree=1", "dp_shards={ranks}"], "PyTorch"),
     "tp": (["dp_degree=1", "dp_shards=1", "tp_degree={ranks}"], "PyTorch"),
@@ -112,7 +113,7 @@ def parse_arguments():
     parser.add_argument("--workload", choices=WORKLOADS, default="tiny")
     parser.add_argument("--strategy", choices=STRATEGIES, default="fsdp")
     parser.add_argument("--pairs", type=int, default=7)
-    parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single")
+    parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single and compiled")
     parser.add_argument("--steps", type=int, default=45, help="steps of each run")
     parser.add_argument("--warmup", type=int, default=5, help="steps left out of the medians")
     parser.add_argument("--yoke", type=pathlib.Path, default=DEFAULT_YOKE)
@@ -123,7 +124,7 @@ def parse_arguments():
     options = parser.parse_args()
     if options.steps <= options.warmup:
         parser.error(f"--steps {options.steps} must be more than --warmup {options.warmup}")
-    if options.strategy == "single":
+    if options.strategy in ("single", "compiled"):
         options.ranks = 1
     if options.backend is None:
         backends = {"zero": "deepspeed_stub", "accelerate": "accelerate_compat", "megatron": "megatron_compat"}

@@ -2,7 +2,7 @@
 """A Python peer: trains a small Llama with PyTorch's own strategies, Accelerate, DeepSpeed, Megatron Core or nanotron, on
 the CPU over Gloo.
 
-    train.py --strategy single|ddp|fsdp|tp|pp|accelerate|zero1|zero2|zero3|megatron|nanotron [--ranks N] --data TEXT --out metrics.jsonl [...]
+    train.py --strategy single|compiled|ddp|fsdp|tp|pp|accelerate|zero1|zero2|zero3|megatron|nanotron [--ranks N] --data TEXT --out metrics.jsonl [...]
     yoke compare run.toml --external "ddp=python bench/peers/train.py --compare --strategy ddp"
     yoke compare run.toml --external "ddp=torchrun --nproc-per-node 2 bench/peers/train.py --compare --strategy ddp"
 
@@ -22,13 +22,14 @@ import tempfile
 import time
 
 CLIP = 1.0
+ONE_RANK = ("single", "compiled")  # strategies
 ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--strategy", required=True,
-                        choices=("single", "ddp", "fsdp", "tp", "pp", "accelerate", "zero1", "zero2", "zero3",
+                        choices=("single", "compiled", "ddp", "fsdp", "tp", "pp", "accelerate", "zero1", "zero2", "zero3",
                                  "megatron", "nanotron"))
     parser.add_argument("--schedule", default="1f1b", help="for pp: a name of ptd.pp_schedule; one sequence a "
                         "micro-batch. For megatron: ddp, ddp_overlap, distopt or distopt_overlap. For nanotron: "
@@ -46,7 +47,7 @@ def parse_arguments():
     megatron.add_argument("--per-token", action="store_true", help="calculate_per_token_loss")
     megatron.add_argument("--recompute", choices=("uniform", "block"), help="full recomputation, 4 layers")
     parser.add_argument("--model", choices=("tiny", "small400", "llama-14m"), default="tiny")
-    parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single")
+    parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single and compiled")
     parser.add_argument("--data", help="a text; its bytes are the tokens")
     parser.add_argument("--out", help="file for the metrics of rank 0")
     parser.add_argument("--steps", type=int, default=20)
@@ -58,7 +59,7 @@ def parse_arguments():
                         help="fp64 shows whether it is rounding; bf16 only for nanotron")
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--optimizer", choices=("adamw", "adam", "adamw-uncorrected", "adam-uncorrected", "lion"),
-                        default="adamw", help="only for single, ddp, fsdp and tp")
+                        default="adamw", help="only for single, compiled, ddp, fsdp and tp")
     parser.add_argument("--warmup", type=int, default=0, help="steps over which the rate rises to --lr")
     parser.add_argument("--compare", action="store_true", help="take all but strategy and ranks from `yoke compare`")
     options = parser.parse_args()
@@ -136,6 +137,13 @@ def cut(model, dist):
     return model
 
 
+def compile_blocks(model, _):
+    """Compiles every block, as torchtitan does; the first step waits for the compiler."""
+    for layer in model.model.layers:
+        layer.compile(fullgraph=True)
+    return model
+
+
 def cut_loss(strategy):
     """Returns the context manager for forward and backward of a step."""
     if strategy != "tp":
@@ -150,7 +158,7 @@ def parallelize(model, strategy, dist):
         from torch.nn.parallel import DistributedDataParallel
 
         return DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
-    return {"fsdp": shard, "tp": cut}.get(strategy, lambda same, _: same)(model, dist)
+    return {"fsdp": shard, "tp": cut, "compiled": compile_blocks}.get(strategy, lambda same, _: same)(model, dist)
 
 
 def set_rate(optimizer, options, step):
@@ -258,7 +266,7 @@ def run_rank(options):
     if options.compare:
         read_run(options)
     rank, ranks = 0, 1
-    if options.strategy != "single":
+    if options.strategy not in ONE_RANK:
         rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         store = "file://" + os.environ["PEER_STORE"] if "PEER_STORE" in os.environ else "env://"
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
@@ -306,7 +314,7 @@ def run_rank(options):
 
 def main():
     options = parse_arguments()
-    if options.strategy == "single" or "RANK" in os.environ:
+    if options.strategy in ONE_RANK or "RANK" in os.environ:
         return run_rank(options)
     return launch(options.ranks)
 
