@@ -211,8 +211,8 @@ void print_details(const Comparison& comparison) {
   for (const std::string& text : compare::problems(comparison))
     std::fprintf(stderr, "%s\n", colour(text, "31", bright).c_str());
   for (const compare::GateResult& gate : comparison.gates) {
-    if (gate.passed) continue;
-    std::fprintf(stderr, "%s\n", colour(compare::failure_text(gate), "31", bright).c_str());
+    const std::string text = compare::result_text(gate);
+    std::fprintf(stderr, "%s\n", gate.passed ? text.c_str() : colour(text, "31", bright).c_str());
   }
   for (const auto& lines : {compare::remarks(comparison), compare::recommendation_text(comparison)})
     for (const std::string& text : lines) print_message(text);

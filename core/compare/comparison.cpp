@@ -287,6 +287,13 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+double least(const std::vector<double>& values) {
+  return *std::min_element(values.begin(), values.end());
+}
+double most(const std::vector<double>& values) {
+  return *std::max_element(values.begin(), values.end());
+}
+
 Comparison run_comparison(const Plan& plan,
                           const std::function<void(const std::string&)>& progress) {
   return Session(plan, progress).run();

@@ -88,6 +88,9 @@ struct Comparison {
 
 // Returns the median of the values; NaN if there are none.
 double median(std::vector<double> values);
+// Return the smallest and the largest of the values, which must not be empty.
+double least(const std::vector<double>& values);
+double most(const std::vector<double>& values);
 
 // Runs all cases, repeat by repeat (A B C A B C ...), so that a change of the machine's load
 // affects them alike. A case that fails is reported in its result and not repeated. `progress`

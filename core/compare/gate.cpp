@@ -84,8 +84,9 @@ std::vector<GateResult> measure(const Gate& gate, const Comparison& comparison) 
   return results;
 }
 
-std::string failure_text(const GateResult& result) {
-  return "gate " + result.gate + " fails for " + result.case_name + ": " +
+std::string result_text(const GateResult& result) {
+  return "gate " + result.gate + (result.passed ? " holds for " : " fails for ") +
+         result.case_name + ": " +
          (std::isnan(result.value) ? "not known" : string_printf("%.4g", result.value));
 }
 

@@ -24,7 +24,7 @@ Gate parse_gate(const std::string& text);
 // unknown.
 std::vector<GateResult> measure(const Gate& gate, const Comparison& comparison);
 
-// Returns a line for people about a result that has not passed.
-std::string failure_text(const GateResult& result);
+// Returns a line for people about a result.
+std::string result_text(const GateResult& result);
 
 }  // namespace yoke::compare

@@ -32,15 +32,12 @@ constexpr size_t kMostNamed = 4;      // names of tied cases that a sentence lis
 
 using Cases = std::vector<const CaseResult*>;
 
-double least(const CaseResult& c) {
-  return *std::min_element(c.step_ms.begin(), c.step_ms.end());
-}
-double most(const CaseResult& c) {
-  return *std::max_element(c.step_ms.begin(), c.step_ms.end());
+double step_time(const CaseResult& c) {
+  return median(c.step_ms);
 }
 
 bool overlap(const CaseResult& a, const CaseResult& b) {
-  return least(a) <= most(b) && least(b) <= most(a);
+  return least(a.step_ms) <= most(b.step_ms) && least(b.step_ms) <= most(a.step_ms);
 }
 
 // Returns true if `c` was slower than `fastest` in most repeats.
@@ -52,7 +49,7 @@ bool is_slower(const CaseResult& c, const CaseResult& fastest) {
 }
 
 bool is_tied(const CaseResult& c, const CaseResult& fastest) {
-  const bool close = median(c.step_ms) <= median(fastest.step_ms) * (1 + kSame);
+  const bool close = step_time(c) <= step_time(fastest) * (1 + kSame);
   return close && (overlap(c, fastest) || !is_slower(c, fastest));
 }
 
@@ -72,12 +69,15 @@ std::string names(const Cases& cases) {
   return all.empty() ? last : join(all) + " and " + last;
 }
 
-std::string milliseconds(const CaseResult& c) {
-  return string_printf("%.3g ms", median(c.step_ms));
+std::string time_text(double ms) {
+  return string_printf("%.3g ms", ms);
+}
+std::string size_text(double bytes) {
+  return bytes_text(static_cast<uint64_t>(bytes));
 }
 
 std::string memory_text(const CaseResult& c) {
-  return bytes_text(static_cast<uint64_t>(peak_memory(c)));
+  return size_text(peak_memory(c));
 }
 
 // Returns each case with the reason why it is not eligible.
@@ -105,7 +105,7 @@ bool has_memory(const CaseResult& c) {
 
 // Returns how much longer the steps of `c` take than those of `best`: "1.4 times as long".
 std::string slower(const CaseResult& c, const CaseResult& best) {
-  return string_printf("%.2f times as long", median(c.step_ms) / median(best.step_ms));
+  return string_printf("%.2f times as long", step_time(c) / step_time(best));
 }
 
 // Moves the cases with about the least value to the front, and returns how many they are. Cases
@@ -142,8 +142,7 @@ Cheapest put_cheapest_first(Cases& cases) {
 const CaseResult* find_leanest(const Cases& cases, const Cases& rivals) {
   Cases lean;
   for (const CaseResult* c : cases)
-    if (median(c->step_ms) <= kMostSlower * median(cases[0]->step_ms) && has_memory(*c))
-      lean.push_back(c);
+    if (step_time(*c) <= kMostSlower * step_time(*cases[0]) && has_memory(*c)) lean.push_back(c);
   if (lean.empty()) return nullptr;
   put_least_first(lean.begin(), lean.end(), peak_memory);
   const CaseResult* const leanest = lean[0];
@@ -219,14 +218,15 @@ const CaseResult* find_if_tied(Cases unclear) {
 std::string undecided_text(const Recommendation& answer, const Cases& cases) {
   const Cases unclear = unclear_of(answer, cases);
   double spread = 1;
-  for (const CaseResult* c : unclear) spread = std::max(spread, most(*c) / least(*c));
+  for (const CaseResult* c : unclear)
+    spread = std::max(spread, most(c->step_ms) / least(c->step_ms));
   std::string text = "no clear winner: " + names(unclear) + " cannot be told apart by speed.";
   text += if_tied_text(answer.if_tied, unclear);
   text +=
       " Which one is slower changes from repeat to repeat, and the times of one case vary by up "
       "to " +
       string_printf("%.2f times. ", spread) + cases[0]->spec.name + " has the shortest median, " +
-      milliseconds(*cases[0]) + " per step";
+      time_text(step_time(*cases[0])) + " per step";
   Cases slower;
   std::copy_if(cases.begin(), cases.end(), std::back_inserter(slower), [&](const CaseResult* c) {
     return std::count(unclear.begin(), unclear.end(), c) == 0;
@@ -237,24 +237,26 @@ std::string undecided_text(const Recommendation& answer, const Cases& cases) {
   return text + ".";
 }
 
-// Returns "100.0 MiB", or "100.0 MiB to 118.0 MiB". At least one value is known.
-std::string range_text(const Cases& cases, double (*value)(const CaseResult&)) {
+// Returns "100.0 MiB", or "100.0 MiB to 118.0 MiB": a value of the cases. At least one is known.
+std::string range_text(const Cases& cases,
+                       double (*value)(const CaseResult&),
+                       std::string (*text)(double) = size_text) {
   double low = INFINITY, high = 0;
   for (const CaseResult* c : cases) {
     low = std::fmin(low, value(*c));
     high = std::fmax(high, value(*c));
   }
-  const std::string from = bytes_text(static_cast<uint64_t>(low));
-  const std::string to = bytes_text(static_cast<uint64_t>(high));
-  return from == to ? to : from + " to " + to;
+  return text(low) == text(high) ? text(low) : text(low) + " to " + text(high);
 }
 
 // Returns why tied[0] is preferred to the cases that are as fast, and what that costs.
 std::string tie_text(const Cases& tied) {
   const CaseResult& best = *tied[0];
   const Cases others(tied.begin() + 1, tied.end());
-  const std::string tie = "it is as fast as " + names(others) + " (" + milliseconds(best) +
-                          " per step; the ranges overlap)";
+  const std::string who = others.size() == 1 ? names(others) : "they";
+  const std::string tie = "it is as fast as " + names(others) + " (" + time_text(step_time(best)) +
+                          " per step, " + who + " " + range_text(others, step_time, time_text) +
+                          "; the ranges overlap)";
   if (!has_memory(best)) return tie + "; the memory of none of them is known";
   Cases known;
   std::copy_if(others.begin(), others.end(), std::back_inserter(known), [](const CaseResult* c) {
@@ -302,15 +304,15 @@ std::string text_of(const Recommendation& answer, const Cases& cases) {
   if (answer.tied.size() > 1) {
     text += tie_text(answer.tied);
   } else {
-    text += "it is the fastest, " + milliseconds(best) + " per step; " + cases[1]->spec.name +
-            " takes " + slower(*cases[1], best);
+    text += "it is the fastest, " + time_text(step_time(best)) + " per step; " +
+            cases[1]->spec.name + " takes " + slower(*cases[1], best);
   }
   return text + "." + leanest_text(answer, best);
 }
 
 Recommendation recommend(Cases cases, int ranks) {
   std::stable_sort(cases.begin(), cases.end(), [](const CaseResult* a, const CaseResult* b) {
-    return median(a->step_ms) < median(b->step_ms);
+    return step_time(*a) < step_time(*b);
   });
   Recommendation answer;
   answer.ranks = ranks;
@@ -365,7 +367,7 @@ std::vector<std::string> recommendation_text(const Comparison& comparison) {
   bool clear = true;
   for (const Recommendation& answer : recommendations(comparison)) {
     lines.push_back(answer.text);
-    times.push_back(milliseconds(*answer.tied[0]) +
+    times.push_back(time_text(step_time(*answer.tied[0])) +
                     concat(" with ", answer.ranks, answer.ranks == 1 ? " rank" : " ranks"));
     clear = clear && answer.choice() != nullptr;
   }

@@ -21,13 +21,6 @@ std::string bytes_or_dash(double bytes) {
   return std::isnan(bytes) ? "-" : bytes_text(static_cast<uint64_t>(bytes));
 }
 
-double least(const std::vector<double>& values) {
-  return *std::min_element(values.begin(), values.end());
-}
-double most(const std::vector<double>& values) {
-  return *std::max_element(values.begin(), values.end());
-}
-
 std::string level_text(const CaseResult& c) {
   if (!c.failure.empty()) return "FAILED";
   if (!c.repeatable) return "NOT REPEATABLE";

@@ -83,7 +83,10 @@ void require_same_run(const Job& job,
 RunPlace continue_newest(const Job& job) {
   const std::string& wanted = job.config.run.run_dir;
   const std::vector<std::string> runs = existing_run_folders(wanted);
-  if (runs.empty()) return {wanted, ""};
+  if (runs.empty()) {
+    warn("checkpoint.resume = \"auto\": there is no run " + wanted + " yet; starting it");
+    return {wanted, ""};
+  }
   CheckpointInfo newest;
   try {
     newest = newest_checkpoint(runs.front() + "/checkpoints", warn);

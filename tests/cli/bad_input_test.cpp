@@ -275,6 +275,16 @@ TEST_F(Run, NamesADamagedConfigOfACheckpoint) {
   }
 }
 
+TEST_F(Run, SaysThatItStartsAnewIfThereIsNothingToResume) {
+  const SubprocessResult first =
+      here_.yoke(train({"checkpoint.every=0", "checkpoint.resume=auto"}));
+  EXPECT_THAT(first.err, HasSubstr("there is no run runs/r yet; starting it"));
+  const SubprocessResult second =
+      here_.yoke(train({"checkpoint.every=0", "checkpoint.resume=auto"}));
+  EXPECT_THAT(second.err, HasSubstr("has no checkpoint to resume from; starting a new run"));
+  EXPECT_TRUE(first.ending.ok() && second.ending.ok());
+}
+
 TEST_F(Run, DoesNotStartAnewWhenAllCheckpointsAreDamaged) {
   ASSERT_TRUE(here_.yoke(train({"checkpoint.every=1", "checkpoint.keep=2"})).ending.ok());
   for (const int step : {3, 4}) here_.folder().write(checkpoint(step) + "/model.safetensors", "x");

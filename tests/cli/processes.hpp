@@ -27,8 +27,8 @@ inline int port_of(const FileDescriptor& fd) {
   return ntohs(here.sin_port);
 }
 
-// Returns a port such that it and the next one were free a moment ago. Both are below the ports that
-// Linux gives to connections (32768 and above by default), so no process takes one by accident
+// Returns a port such that it and the next one were free a moment ago. Both are below the ports
+// that Linux gives to connections (32768 and above by default), so no process takes one by accident
 // before the test listens there.
 inline int free_port() {
   static std::mt19937 random(std::random_device{}());

@@ -8,25 +8,26 @@
 namespace yoke::compare {
 namespace {
 
-// Returns the lines about the cases that do not meet the gate.
-std::vector<std::string> failures(const Gate& gate, const Comparison& comparison) {
+// Returns the lines about the results of the gate.
+std::vector<std::string> lines_of(const Gate& gate, const Comparison& comparison) {
   std::vector<std::string> lines;
-  for (const GateResult& result : measure(gate, comparison))
-    if (!result.passed) lines.push_back(failure_text(result));
+  for (const GateResult& result : measure(gate, comparison)) lines.push_back(result_text(result));
   return lines;
 }
 
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 TEST(Gate, ComparesRatiosWithTheFirstCase) {
   const Comparison c = two_cases({10}, {20});
-  EXPECT_THAT(failures(parse_gate("tps>=0.5"), c), IsEmpty());
-  EXPECT_THAT(failures(parse_gate("tps>=0.6"), c),
-              ElementsAre("gate tps>=0.6 fails for mule: 0.5"));
-  EXPECT_THAT(failures(parse_gate("step_ms<=1.9"), c), ElementsAre(HasSubstr("mule: 2")));
-  EXPECT_THAT(failures(parse_gate("memory<=1"), c), IsEmpty());
+  EXPECT_THAT(lines_of(parse_gate("tps>=0.5"), c),
+              ElementsAre("gate tps>=0.5 holds for ox: 1", "gate tps>=0.5 holds for mule: 0.5"));
+  EXPECT_THAT(lines_of(parse_gate("tps>=0.6"), c),
+              ElementsAre("gate tps>=0.6 holds for ox: 1", "gate tps>=0.6 fails for mule: 0.5"));
+  EXPECT_THAT(lines_of(parse_gate("step_ms<=1.9"), c), Contains(HasSubstr("fails for mule: 2")));
+  EXPECT_THAT(lines_of(parse_gate("memory<=1"), c), Each(HasSubstr(" holds for ")));
 }
 
 TEST(Gate, HasAResultForEachCaseThatRan) {
@@ -42,12 +43,13 @@ TEST(Gate, HasAResultForEachCaseThatRan) {
 TEST(Gate, BoundsDifferences) {
   Comparison c = two_cases({10}, {20});
   c.cases[1].agreement.loss = 1e-5;
-  EXPECT_THAT(failures(parse_gate("loss<=1e-6"), c), ElementsAre(HasSubstr("mule: 1e-05")));
+  EXPECT_THAT(lines_of(parse_gate("loss<=1e-6"), c), Contains(HasSubstr("fails for mule: 1e-05")));
 }
 
 TEST(Gate, FailsForAMetricThatIsNotKnown) {
   Comparison c = two_cases({10}, {NAN});
-  EXPECT_THAT(failures(parse_gate("tps>=0.1"), c), ElementsAre(HasSubstr("mule: not known")));
+  EXPECT_THAT(lines_of(parse_gate("tps>=0.1"), c),
+              Contains(HasSubstr("fails for mule: not known")));
 }
 
 TEST(Gate, RefusesWhatIsNoCondition) {

@@ -54,10 +54,10 @@ TEST(Recommendation, TakesTheLeastMemoryOfThoseThatTie) {
       of({passed("ddp", 10, 160), passed("fsdp", 10.2, 150), passed("cp", 19, 149)});
   const auto answers = recommendations(c);
   EXPECT_THAT(tied(answers[0]), ElementsAre("fsdp", "ddp"));
-  EXPECT_EQ(
-      answers[0].text,
-      "Take fsdp: it is as fast as ddp (10.2 ms per step; the ranges overlap) and needs 150.0 "
-      "MiB per rank; ddp needs 160.0 MiB.");
+  EXPECT_EQ(answers[0].text,
+            "Take fsdp: it is as fast as ddp (10.2 ms per step, ddp 10 ms; the ranges overlap) and "
+            "needs 150.0 "
+            "MiB per rank; ddp needs 160.0 MiB.");
 }
 
 TEST(Recommendation, SaysThatLessMemoryCostsTraffic) {
@@ -77,7 +77,8 @@ TEST(Recommendation, TakesTheLeastTrafficIfTimeAndMemoryTie) {
   const auto answers = recommendations(c);
   EXPECT_THAT(tied(answers[0]), ElementsAre("ddp", "fsdp", "tp"));
   EXPECT_EQ(answers[0].text,
-            "Take ddp: it is as fast as fsdp and tp (10.1 ms per step; the ranges overlap), needs "
+            "Take ddp: it is as fast as fsdp and tp (10.1 ms per step, they 10 ms to 10.2 ms; the "
+            "ranges overlap), needs "
             "about as much memory (152.0 MiB per rank) and communicates the least (1000 B per "
             "step).");
 }
@@ -215,7 +216,8 @@ TEST(Recommendation, ListsFewOfManyTies) {
   std::vector<CaseResult> cases = {passed("best", 10, 100)};
   for (int i = 0; i < 9; ++i) cases.push_back(passed("c" + std::to_string(i), 10.1, 110 + i));
   EXPECT_EQ(recommendations(of(cases))[0].text,
-            "Take best: it is as fast as c0, c1, c2, c3 and 5 more (10 ms per step; the ranges "
+            "Take best: it is as fast as c0, c1, c2, c3 and 5 more (10 ms per step, they 10.1 ms; "
+            "the ranges "
             "overlap) and needs 100.0 MiB per rank; they need 110.0 MiB to 118.0 MiB.");
 }
 
