@@ -3,8 +3,9 @@
 // byte for each element. Otherwise it keeps x as it is. What several products use is rounded once:
 // x for all weights, and dy for both gradients if the recipe rounds it alike.
 //
-// Weights are rounded at every use. Rounding them once per step was rejected for now: it would keep
-// a second copy of parameters that a sharded backend frees after each use.
+// Weights are rounded at every use, unless the backend promises that they stay the same for a while
+// (fp8_weights.hpp). Keeping their numbers always was rejected: a backend with shards would hold
+// copies of parameters that it frees after each use.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -13,6 +14,7 @@
 
 #include "core/kernels/fp8.hpp"
 #include "core/kernels/fp8_operand.hpp"
+#include "core/kernels/fp8_weights.hpp"
 #include "core/kernels/weight_gradients.hpp"
 
 namespace yoke::ops::fp8 {
@@ -63,6 +65,19 @@ at::Tensor weight_gradient(const Factor& dy, const Factor& x, at::ScalarType typ
   return fused::weight_gradient(dy.numbers.t(), x.numbers.t()).to(type);
 }
 
+// Return a weight as an operand of the product in the forward, and of that with the gradient of the
+// output. kept: see KeptWeights; may be NULL.
+Factor forward_operand(const at::Tensor& weight, const Recipe& recipe, KeptWeights* kept) {
+  if (kept != nullptr && KeptWeights::takes(weight))
+    return as_is(kept->get(weight, recipe).as_is, weight.scalar_type());
+  return factors(weight, &recipe.weight, nullptr).as_is;
+}
+Factor backward_operand(const at::Tensor& weight, const Recipe& recipe, KeptWeights* kept) {
+  if (kept != nullptr && KeptWeights::takes(weight))
+    return transposed(kept->get(weight, recipe).transposed, weight.scalar_type());
+  return factors(weight, nullptr, &recipe.weight_for_dx).transposed;
+}
+
 // Multiplies rows [N, in] by the transpose of each weight [out, in].
 struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
   static variable_list forward(AutogradContext* ctx,
@@ -76,9 +91,10 @@ struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
     const Factor x = round_x(rows, recipe, keep_x, saved);
     for (const at::Tensor& weight : weights) {
       saved.push_back(weight);
-      const Factor w = factors(weight, &recipe.weight, nullptr).as_is;
+      const Factor w = forward_operand(weight, recipe, kept_weights().get());
       out.push_back(product(x, w, type, /*fast=*/true));
     }
+    if (kept_weights()) ctx->saved_data["kept"] = c10::IValue::make_capsule(kept_weights());
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["product"] = product_name;
     return out;
@@ -90,6 +106,10 @@ struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
     const Recipe& recipe = recipe_of(static_cast<Product>(ctx->saved_data["product"].toInt()));
     const auto x = std::make_shared<TransposedX>(
         variable_list(saved.begin(), saved.begin() + 2), type, recipe);
+    const auto kept = ctx->saved_data.find("kept");
+    const c10::intrusive_ptr<torch::CustomClassHolder> holder =
+        kept == ctx->saved_data.end() ? nullptr : kept->second.toCapsule();
+    auto* const kept_of_step = static_cast<KeptWeights*>(holder.get());
     variable_list grads(dy.size() + 3);  // those of x, of the weights, and two without any
     at::Tensor sum;
     for (size_t i = 0; i < dy.size(); ++i) {
@@ -98,7 +118,7 @@ struct Fp8LinearsNode : torch::autograd::Function<Fp8LinearsNode> {
       const Factors d =
           factors(dy[i], wants_dx ? &recipe.dy : nullptr, wants_dw ? &recipe.dy_for_dw : nullptr);
       if (wants_dx) {
-        const Factor w = factors(weight, nullptr, &recipe.weight_for_dx).transposed;
+        const Factor w = backward_operand(weight, recipe, kept_of_step);
         // Emulated products are added before they are converted to bf16. A device converts each.
         const at::ScalarType exact = d.as_is.is_fp8() ? type : d.as_is.numbers.scalar_type();
         const at::Tensor dx = product(d.as_is, w, exact, /*fast=*/false);

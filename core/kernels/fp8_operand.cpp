@@ -107,6 +107,25 @@ Input round_input(const at::Tensor& matrix, const Rounding& as_is, const Roundin
   return {factors(matrix, &as_is, nullptr).as_is, packed};
 }
 
+RoundedWeight round_weight(const at::Tensor& weight,
+                           const Rounding& as_is,
+                           const Rounding& transposed) {
+  if (is_on_device(weight)) {
+    const Factors both = factors(weight, &as_is, &transposed);
+    return {{both.as_is.numbers, both.as_is.unscale},
+            {both.transposed.numbers, both.transposed.unscale}};
+  }
+  const RoundingTimer timer;
+  const Packed rows = pack(weight, as_is);
+  return {rows, as_is == transposed ? rows : pack(weight, transposed)};
+}
+
+Factor as_is(const Packed& packed, at::ScalarType type) {
+  if (is_on_device(packed.numbers, type)) return {packed.numbers, packed.unscale};
+  const RoundingTimer timer;
+  return {unpacked(packed, product_type(type)), {}};
+}
+
 Factor transposed(const Packed& packed, at::ScalarType type) {
   if (is_on_device(packed.numbers, type)) return {packed.numbers, packed.unscale};
   const RoundingTimer timer;

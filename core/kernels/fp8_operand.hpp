@@ -44,8 +44,20 @@ struct Input {
 };
 // Rounds a matrix that is not empty for products along its rows and for those along its columns.
 Input round_input(const at::Tensor& matrix, const Rounding& as_is, const Rounding& transposed);
-// Returns the operand that factors() would return for the matrix of this type that round_input()
-// has rounded.
+
+// A weight, rounded for products along its rows and for those along its columns. On a device both
+// are stored like the Factors of the weight.
+struct RoundedWeight {
+  Packed as_is, transposed;
+};
+// Rounds a weight that is not empty.
+RoundedWeight round_weight(const at::Tensor& weight,
+                           const Rounding& as_is,
+                           const Rounding& transposed);
+
+// Return the operand that factors() would return for the matrix of this type that one of the
+// functions above has rounded.
+Factor as_is(const Packed& packed, at::ScalarType type);
 Factor transposed(const Packed& packed, at::ScalarType type);
 
 // Returns a b^T in `type`. Both factors are fp8, or neither is. fast: a device may add with less

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "core/kernels/fp8.hpp"
+#include "core/kernels/fp8_weights.hpp"
 #include "core/kernels/product_meter.hpp"
 #include "core/model/torch_model.hpp"
 #include "yoke/text.hpp"
@@ -254,6 +255,7 @@ void ParamTable::describe_fp8(const std::map<std::string, Fp8Use>& uses) {
     ops::count_rounded(values, numbers);
     return numbers;
   };
+  fp8_.keep_roundings = ops::fp8::keep_roundings;
   fp8_.header.next = summary_.header.next;
   summary_.header.next = &fp8_.header;
 }

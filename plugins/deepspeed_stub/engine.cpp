@@ -21,6 +21,7 @@
 #include "plugins/deepspeed_stub/summary.hpp"
 #include "sdk/compat/activations.hpp"
 #include "yoke/backend.hpp"
+#include "yoke/fp8_params.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
@@ -120,8 +121,15 @@ YokeWrapResult Engine::wrap_result() const {
   result.optimizer_bytes = optimizer_.bytes();
   result.activation_bytes =
       compat::activation_bytes(*model_.summary, {}, environment_.plan.micro_batch);
+  if (keeps_roundings(micros_of(environment_.plan)))
+    result.unsharded_bytes = kept_rounding_bytes(*model_.summary);
   result.axis_bytes[data_axis(settings_.stage)] = step_traffic(spec_, settings_, environment_.plan);
   return result;
+}
+
+// Parameters of stage 3 are freed after each use.
+bool Engine::keeps_roundings(int64_t micros) const {
+  return micros > 1 && settings_.stage < 3;
 }
 
 YokeStepResult Engine::step(const YokeStepArgs& args) {
@@ -129,6 +137,8 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
   if (batch.num_micros == 0)
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
+  const bool keeps = training && keeps_roundings(static_cast<int64_t>(batch.num_micros));
+  const KeptRoundings kept(fp8_params(*model_.summary), keeps);
   loss_ = targets_ = 0;
   if (training) gradients_->begin_step(static_cast<int64_t>(batch.num_micros));
   // A loss is a sum over targets. Gradients are divided by the number of targets of the global

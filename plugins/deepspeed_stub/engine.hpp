@@ -53,6 +53,8 @@ class Engine final : public Wrapped {
     void* saved = nullptr;  // handle of the model; consumed by block_backward or drop_saved
     ManagedTensor carry;    // output of the block
   };
+  // Returns whether a training step rounds each weight to fp8 only once.
+  bool keeps_roundings(int64_t micros) const;
   void run_micro_batch(const YokeMicroBatch& micro, double loss_grad, bool training);
   void forward(const YokeMicroBatch& micro, bool training);
   void backward(double loss_grad);

@@ -85,12 +85,17 @@ std::string summary_line(const ModelSpec& model, const Settings& settings, int r
                 settings.stage == 3 ? whole_parameters(model, settings) : "");
 }
 
+int64_t micros_of(const YokePlan& plan) {
+  return plan.micro_batch < 1 ? 0
+                              : plan.global_batch / (int64_t{plan.world_size} * plan.micro_batch);
+}
+
 // README.md has the formulas. The options that choose between collectives do not change the sum: a
 // bucket is reduced whole, and the slices of all ranks are gathered, or broadcast one by one.
 int64_t step_traffic(const ModelSpec& model, const Settings& settings, const YokePlan& plan) {
   const int ranks = plan.world_size;
-  if (ranks == 1 || plan.micro_batch < 1) return 0;
-  const int64_t micros = plan.global_batch / (int64_t{ranks} * plan.micro_batch);
+  const int64_t micros = micros_of(plan);
+  if (ranks == 1 || micros == 0) return 0;
   const int64_t reductions = settings.stage < 2 ? 1 : micros;
   const int64_t gradient = item_size(plan.reduce_dtype), param = item_size(plan.param_dtype);
   if (settings.stage == 3) {

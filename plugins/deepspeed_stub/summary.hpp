@@ -13,6 +13,9 @@ namespace yoke::deepspeed_stub {
 // 3, how many parameters stay whole.
 std::string summary_line(const ModelSpec& model, const Settings& settings, int ranks);
 
+// Returns the number of micro-batches of a rank in one step; 0 if the plan has none yet.
+int64_t micros_of(const YokePlan& plan);
+
 // Returns the payload of a rank's collectives in one training step, without those of a few scalars:
 // what YokeWrapResult has in axis_bytes for the axis of the data ranks. plan: complete, except that
 // the micro-batch may be unset; the result is then 0, which means unknown.

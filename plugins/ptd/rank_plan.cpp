@@ -1,12 +1,14 @@
 #include "plugins/ptd/rank_plan.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "plugins/ptd/block_costs.hpp"
 #include "plugins/ptd/fp8_gather.hpp"
 #include "plugins/ptd/plan.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
+#include "yoke/fp8_params.hpp"
 #include "yoke/tensor.hpp"
 
 namespace yoke::ptd {
@@ -32,6 +34,23 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model,
                      unit.fp8 ? numel : 0});
   }
   return specs;
+}
+
+// Returns the bytes of all weights of a rank that are rounded to fp8 for products. The rounded
+// numbers of parameters that are gathered would need memory after these are freed again, and those
+// of distributed tensors cannot be kept.
+int64_t rounding_bytes(const YokeModelSummary& summary,
+                       const ModelSpec& own,
+                       int shards,
+                       const YokePlan& plan) {
+  const Fp8Params* const fp8 = fp8_params(summary);
+  if (fp8 == nullptr || shards > 1 || plan.degree[YOKE_TP] > 1) return 0;
+  std::set<int> params;
+  for (const std::vector<int>& block : own.blocks) params.insert(block.begin(), block.end());
+  int64_t bytes = 0;
+  for (const int p : params)
+    bytes += fp8->uses[p] == Fp8Use::kNone ? 0 : own.params[p].numel * kKeptRoundingBytes;
+  return bytes;
 }
 
 // If parameters are not sharded over cp, the ranks of cp hold copies of each shard. The schedule
@@ -104,6 +123,7 @@ std::vector<RankPlan> rank_plans(const YokeModelSummary& model,
     }
     own.units = make_units(own.model, options.unit_bytes, item_size(plan.param_dtype), stage_ends);
     own.step = step_spec(own.model, own.units, spec, plan, options);
+    own.step.rounding_bytes = rounding_bytes(model, own.model, own.step.shards, plan);
     own.costs = costs_of_blocks(model, own.blocks, spec, plan, options);
   }
   return plans;

@@ -221,6 +221,24 @@ TEST_P(Fp8Recipe, IsNotChangedByMeasuringIt) {
   }
 }
 
+// A step of several micro-batches rounds each weight once, or once for each of two different
+// scalings. `serial` rounds weights at every use, twice for each micro-batch.
+TEST_P(Fp8Recipe, RoundsWeightsOnceForAllMicroBatches) {
+  const auto rounded = [&](const char* backend, const char* micro_batch) {
+    return run({"train.steps=1", std::string("train.micro_batch=") + micro_batch}, backend)
+        .steps.at(0)
+        .rounded;
+  };
+  const auto whole = rounded("serial", "8");
+  const auto weights = (rounded("serial", "2") - whole) / 6;
+  ASSERT_GT(weights, 0);
+  const bool one_scaling = GetParam() == std::string("tensorwise");
+  for (const char* backend : {"ptd", "deepspeed_stub"}) {
+    if (backend_built(backend))
+      EXPECT_EQ(rounded(backend, "2"), whole - (one_scaling ? weights : 0)) << backend;
+  }
+}
+
 // Without this the tests above could compare runs without fp8.
 TEST_P(Fp8Recipe, ChangesTheLosses) {
   const double with = run({"train.steps=1"}).losses().at(0);

@@ -194,12 +194,14 @@ void Executor::issue(const std::vector<TorchInputs>& inputs) {
   if (parts_.model_on_mesh != nullptr) {
     for (TorchInputs& micro : distributed_) micro = parts_.model_on_mesh->distribute(micro);
   }
+  const auto micros = static_cast<int>(inputs.size());
+  const KeptRoundings kept(parts_.fp8, own_spec().keeps_roundings(micros, forward_only_));
   scalars_.zero_();
   scalars_[kNumTargets].copy_(num_targets_);
   blocks_.begin_step(distributed_, loss_grad_);
   messages_.begin_step(inputs, own_spec().stages());
   for (ShardedUnit& unit : units_) unit.begin_step();
-  for (const Action& action : schedule(static_cast<int>(inputs.size()), forward_only_)) run(action);
+  for (const Action& action : schedule(micros, forward_only_)) run(action);
   blocks_.end_step();
 }
 

@@ -36,7 +36,7 @@ class Executor {
     // overwritten for each step.
     std::vector<StepSpec> specs;
     int rank;
-    const Fp8Params* fp8;       // how the host rounds what units gather in fp8; may be nullptr
+    const Fp8Params* fp8;       // how the host rounds to fp8; nullptr if it rounds nothing
     double clip;                // bound of the gradient norm; 0 = none
     const TorchGraphs* graphs;  // records and replays training steps; nullptr: not used
   };

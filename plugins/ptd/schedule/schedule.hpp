@@ -188,6 +188,9 @@ struct StepSpec {
   // Maximum number of unsharded stages of this rank; 0 = no limit. Used only without
   // reshard_after_forward and with Accumulate::kUnsharded.
   int whole_stages = 0;
+  // Bytes of the rounded weights that a training step of several micro-batches keeps; 0 = it rounds
+  // weights at every use.
+  int64_t rounding_bytes = 0;
   int64_t scale_bytes = 0;  // bytes of one number for each parameter that is gathered in fp8
   bool reduce_partial_grads = false;  // gradients of tp-replicated parameters are partial sums
   // Sums are added in an order that does not depend on the pipeline: ranks that share a parameter
@@ -196,6 +199,10 @@ struct StepSpec {
   bool forward_only = false;
   PipelineSpec pipeline;
 
+  // Returns whether a step of this kind keeps rounded weights.
+  bool keeps_roundings(int num_micros, bool only_forward) const {
+    return rounding_bytes > 0 && num_micros > 1 && !only_forward;
+  }
   std::vector<OwnStage> stages() const;  // the stages of this rank, at least one
   TrainedBlocks trained_blocks() const;  // no block runs backward if forward_only
 };

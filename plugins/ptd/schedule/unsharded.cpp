@@ -81,7 +81,8 @@ class Buffers {
 }  // namespace
 
 std::vector<int64_t> unsharded_bytes(const StepSpec& spec, const std::vector<Action>& list) {
-  std::vector<int64_t> bytes(list.size(), 0);
+  const bool keeps = spec.keeps_roundings(spec.micros, spec.forward_only);
+  std::vector<int64_t> bytes(list.size(), keeps ? spec.rounding_bytes : 0);
   if (spec.shards == 1) return bytes;
   Buffers buffers(spec);
   for (int step = 0; step < 2; ++step) {

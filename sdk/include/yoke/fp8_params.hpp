@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "yoke/parallel_backend.h"
+#include "yoke/tensor.hpp"
 
 namespace at {
 class Tensor;
@@ -40,7 +41,14 @@ struct Fp8Params {
   // Returns the e4m3 numbers of some elements of a parameter in its compute type. scale: a tensor
   // of one element. NaN remains NaN.
   at::Tensor (*cast)(const at::Tensor& values, const at::Tensor& scale);
+  // Makes products on this thread keep the rounded numbers of weights until the call with false,
+  // which frees them. Use KeptRoundings below: the field was appended, and may be absent.
+  void (*keep_roundings)(bool keep);
 };
+
+// Bytes for each element of a weight whose rounded numbers are kept: one form for the product in
+// the forward, and one for that with the gradient of the output.
+inline constexpr int64_t kKeptRoundingBytes = 2;
 
 // Returns the extension of a summary; NULL if no parameter is multiplied in fp8.
 inline const Fp8Params* fp8_params(const YokeModelSummary& summary) {
@@ -49,5 +57,40 @@ inline const Fp8Params* fp8_params(const YokeModelSummary& summary) {
   }
   return nullptr;
 }
+
+// Returns the bytes that a rank needs for the rounded numbers of all weights that the model
+// multiplies in fp8; 0 if there are none.
+inline int64_t kept_rounding_bytes(const YokeModelSummary& summary) {
+  const Fp8Params* const fp8 = fp8_params(summary);
+  int64_t elements = 0;
+  for (uint64_t p = 0; fp8 != nullptr && p < summary.num_params; ++p) {
+    const YokeParameter& param = *summary.params[p];
+    if (fp8->uses[p] != Fp8Use::kNone) elements += numel(param.shape, param.ndim);
+  }
+  return elements * kKeptRoundingBytes;
+}
+
+// While an object of this class exists, products on the thread that constructed it round each
+// weight once and keep its numbers, instead of rounding it at every use. A backend makes one for a
+// step of several micro-batches, if its parameters are whole and unchanged from their first use to
+// the end of the object. It changes no result, and does nothing if nothing is multiplied in fp8.
+class KeptRoundings {
+ public:
+  // keep: false = do nothing.
+  KeptRoundings(const Fp8Params* fp8, bool keep)
+      : keep_(keep && fp8 != nullptr && fp8->header.struct_size >= sizeof(Fp8Params)
+                  ? fp8->keep_roundings
+                  : nullptr) {
+    if (keep_ != nullptr) keep_(true);
+  }
+  ~KeptRoundings() {
+    if (keep_ != nullptr) keep_(false);
+  }
+  KeptRoundings(const KeptRoundings&) = delete;
+  KeptRoundings& operator=(const KeptRoundings&) = delete;
+
+ private:
+  void (*const keep_)(bool keep);
+};
 
 }  // namespace yoke

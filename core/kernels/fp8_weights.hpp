@@ -1,0 +1,39 @@
+// Weights that are rounded once and used by several products. A backend asks for this in steps of
+// several micro-batches (KeptRoundings in yoke/fp8_params.hpp).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <unordered_map>
+
+#include "core/kernels/fp8_operand.hpp"
+
+namespace yoke::ops::fp8 {
+
+// One thread at a time.
+class KeptWeights : public torch::CustomClassHolder {
+ public:
+  // Returns what the products of a linear layer need of a weight, which it rounds when it sees it
+  // for the first time. The weight must not change while this object exists.
+  const RoundedWeight& get(const at::Tensor& weight, const Recipe& recipe);
+
+  // Returns whether a weight can be kept. Distributed tensors, which have no storage, cannot; and
+  // only leaves are parameters, which have the same tensor at every use.
+  static bool takes(const at::Tensor& weight);
+
+ private:
+  struct Entry {
+    at::Tensor weight;  // keeps the key valid
+    RoundedWeight rounded;
+  };
+  std::unordered_map<const c10::TensorImpl*, Entry> entries_;
+};
+
+// Starts or ends the keeping of weights by products on this thread, as KeptRoundings says.
+void keep_roundings(bool keep);
+
+// Returns what keep_roundings() has started on this thread; null = nothing.
+const c10::intrusive_ptr<KeptWeights>& kept_weights();
+
+}  // namespace yoke::ops::fp8
