@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "tests/cli/metrics_rows.hpp"
@@ -54,6 +55,27 @@ TEST_F(Restart, ContinuesFromTheNewestCheckpointWithEqualLosses) {
               AllOf(HasSubstr("was killed by signal 9"),
                     HasSubstr("starting the ranks again, from runs/killed/checkpoints/step-")));
   EXPECT_EQ(losses_by_step(run_dir("killed")), undisturbed(kKeys));
+}
+
+// The files with the optimizer state and the parameters have no name, so they end with the process.
+// A rank that is killed in the middle of a write loses what the checkpoint does not need.
+TEST_F(Restart, ContinuesIfStateInFilesIsLost) {
+  const std::string state = here_.folder() / "state";
+  std::filesystem::create_directory(state);
+  const std::string keys =
+      std::string(kKeys) + " parallel_backend=deepspeed_stub" + " deepspeed_stub.zero_stage=3";
+  const std::string files = " deepspeed_stub.offload_optimizer_device=nvme" +
+                            (" deepspeed_stub.offload_optimizer_nvme_path=" + state) +
+                            " deepspeed_stub.offload_param_device=nvme" +
+                            (" deepspeed_stub.offload_param_nvme_path=" + state) +
+                            " deepspeed_stub.offload_param_max_in_cpu=0";
+  const auto r =
+      shell(kill_after("killed", "step-00000010") +
+            "$yoke train run.toml --nproc 2 --restarts 2 run.dir=runs/killed " + keys + files);
+  ASSERT_EQ(r.ending.exit_code, 0) << r.out << r.err;
+  EXPECT_THAT(r.err, HasSubstr("was killed by signal 9"));
+  EXPECT_EQ(losses_by_step(run_dir("killed")), undisturbed(keys));
+  EXPECT_TRUE(std::filesystem::is_empty(state));
 }
 
 TEST_F(Restart, IsNotMadeWithoutBeingAskedFor) {
