@@ -124,15 +124,16 @@ function(yoke_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 1800 ENVIRONMENT "${YOKE_TEST_ENVIRONMENT}")
 endfunction()
 
-# yoke_nightly_cases(NAME PATTERN...) leaves the cases of a GoogleTest program that a pattern names to NAME_nightly, a
-# test with the label nightly. Use it for variants of what other cases test on each commit.
+# yoke_nightly_cases(NAME PATTERN...) moves the cases of a GoogleTest program whose names match a pattern to the test
+# NAME_nightly, which has the label nightly. Use it for variants of what other cases test on each commit.
 function(yoke_nightly_cases name)
   list(JOIN ARGN ":" _patterns)
   get_test_property(${name} ENVIRONMENT _environment)
+  get_test_property(${name} LABELS _labels)
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "${_environment};GTEST_FILTER=-${_patterns}")
   add_test(NAME ${name}_nightly COMMAND ${name})
-  set_tests_properties(${name}_nightly PROPERTIES LABELS nightly TIMEOUT 36000
-    ENVIRONMENT "${_environment};GTEST_FILTER=${_patterns}")
+  set_tests_properties(${name}_nightly PROPERTIES LABELS "${_labels};nightly" TIMEOUT 36000
+    FAIL_REGULAR_EXPRESSION "Running 0 tests" ENVIRONMENT "${_environment};GTEST_FILTER=${_patterns}")
 endfunction()
 
 # yoke_gpu_test(NAME ...) is yoke_test for tests that need a GPU. The test has the label gpu, is SKIPPED without a GPU,

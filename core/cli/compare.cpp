@@ -241,11 +241,11 @@ int run(const Request& request) {
   make_folders(plan.folder);
   compare::catch_interrupts();
   print_message(concat(plan.cases.size(),
-                       " cases, ",
+                       plan.cases.size() == 1 ? " case, " : " cases, ",
                        plan.steps,
-                       " steps, ",
+                       plan.steps == 1 ? " step, " : " steps, ",
                        plan.repeats,
-                       " repeats, ",
+                       plan.repeats == 1 ? " repeat, " : " repeats, ",
                        plan.threads,
                        plan.threads == 1 ? " thread" : " threads",
                        " per rank; the runs are in ",

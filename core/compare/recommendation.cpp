@@ -237,7 +237,8 @@ std::string undecided_text(const Recommendation& answer, const Cases& cases) {
   return text + ".";
 }
 
-// Returns "100.0 MiB", or "100.0 MiB to 118.0 MiB": a value of the cases. At least one is known.
+// Returns the range of a value over the cases: "100.0 MiB", or "100.0 MiB to 118.0 MiB". At least
+// one case must have a known value.
 std::string range_text(const Cases& cases,
                        double (*value)(const CaseResult&),
                        std::string (*text)(double) = size_text) {
@@ -253,10 +254,10 @@ std::string range_text(const Cases& cases,
 std::string tie_text(const Cases& tied) {
   const CaseResult& best = *tied[0];
   const Cases others(tied.begin() + 1, tied.end());
-  const std::string who = others.size() == 1 ? names(others) : "they";
+  const std::string takes = others.size() == 1 ? names(others) + " takes " : "they take ";
   const std::string tie = "it is as fast as " + names(others) + " (" + time_text(step_time(best)) +
-                          " per step, " + who + " " + range_text(others, step_time, time_text) +
-                          "; the ranges overlap)";
+                          " per step; " + takes + range_text(others, step_time, time_text) +
+                          "; the repeats do not separate them)";
   if (!has_memory(best)) return tie + "; the memory of none of them is known";
   Cases known;
   std::copy_if(others.begin(), others.end(), std::back_inserter(known), [](const CaseResult* c) {

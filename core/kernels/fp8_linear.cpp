@@ -65,8 +65,8 @@ at::Tensor weight_gradient(const Factor& dy, const Factor& x, at::ScalarType typ
   return fused::weight_gradient(dy.numbers.t(), x.numbers.t()).to(type);
 }
 
-// Return a weight as an operand of the product in the forward, and of that with the gradient of the
-// output. kept: see KeptWeights; may be NULL.
+// Return a weight as an operand of the product in the forward, and of the product that gives the
+// gradient of the input. kept: the cache of the step; may be NULL.
 Factor forward_operand(const at::Tensor& weight, const Recipe& recipe, KeptWeights* kept) {
   if (kept != nullptr && KeptWeights::takes(weight))
     return as_is(kept->get(weight, recipe).as_is, weight.scalar_type());

@@ -1,7 +1,8 @@
-// The forward hands the object on to the backward through the graph, because a device's backward
-// runs on a thread of LibTorch. A scope that a backend opens was preferred to a cache that notices
-// changed weights by itself: optimizers write to parameters through raw pointers, which no version
-// counter sees.
+// The forward stores the KeptWeights in the node of the graph, because on a device the backward
+// runs on a thread of LibTorch, where the thread-local pointer is not set.
+//
+// A scope that a backend opens was preferred to a cache that notices changed weights by itself:
+// optimizers write to parameters through raw pointers, which no version counter sees.
 #include "core/kernels/fp8_weights.hpp"
 
 namespace yoke::ops::fp8 {

@@ -1,5 +1,5 @@
-// Weights that are rounded once and used by several products. A backend asks for this in steps of
-// several micro-batches (KeptRoundings in yoke/fp8_params.hpp).
+// This cache rounds weights once for several products. A backend asks for it in steps of several
+// micro-batches (KeptRoundings in yoke/fp8_params.hpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +11,7 @@
 
 namespace yoke::ops::fp8 {
 
-// One thread at a time.
+// Only one thread at a time may use an object.
 class KeptWeights : public torch::CustomClassHolder {
  public:
   // Returns what the products of a linear layer need of a weight, which it rounds when it sees it
@@ -30,10 +30,10 @@ class KeptWeights : public torch::CustomClassHolder {
   std::unordered_map<const c10::TensorImpl*, Entry> entries_;
 };
 
-// Starts or ends the keeping of weights by products on this thread, as KeptRoundings says.
+// Makes products on this thread keep rounded weights, or stops that, as KeptRoundings says.
 void keep_roundings(bool keep);
 
-// Returns what keep_roundings() has started on this thread; null = nothing.
+// Returns the cache of this thread, or null if there is none.
 const c10::intrusive_ptr<KeptWeights>& kept_weights();
 
 }  // namespace yoke::ops::fp8

@@ -84,7 +84,7 @@ RunPlace continue_newest(const Job& job) {
   const std::string& wanted = job.config.run.run_dir;
   const std::vector<std::string> runs = existing_run_folders(wanted);
   if (runs.empty()) {
-    warn("checkpoint.resume = \"auto\": there is no run " + wanted + " yet; starting it");
+    warn("checkpoint.resume = \"auto\": there is no run " + wanted + " yet; starting a new run");
     return {wanted, ""};
   }
   CheckpointInfo newest;

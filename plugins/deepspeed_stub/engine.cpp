@@ -137,15 +137,17 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
   if (batch.num_micros == 0)
     throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
-  const bool keeps = training && keeps_roundings(static_cast<int64_t>(batch.num_micros));
-  const KeptRoundings kept(fp8_params(*model_.summary), keeps);
   loss_ = targets_ = 0;
   if (training) gradients_->begin_step(static_cast<int64_t>(batch.num_micros));
   // A loss is a sum over targets. Gradients are divided by the number of targets of the global
   // batch, so their sum over ranks and micro-batches is the gradient of the mean loss.
   const double scale = yoke_loss_scale(&args);
-  for (uint64_t m = 0; m < batch.num_micros; ++m)
-    run_micro_batch(*batch.micros[m], scale / batch.token_weight, training);
+  {
+    const bool keeps = training && keeps_roundings(static_cast<int64_t>(batch.num_micros));
+    const KeptRoundings kept(fp8_params(*model_.summary), keeps);
+    for (uint64_t m = 0; m < batch.num_micros; ++m)
+      run_micro_batch(*batch.micros[m], scale / batch.token_weight, training);
+  }
   if (training) optimizer_.prefetch();
   reduce_totals({batch.token_weight, config_.clip, scale}, training);
   if (training) update(args.step, args.lr);

@@ -13,7 +13,8 @@ namespace yoke::deepspeed_stub {
 // 3, how many parameters stay whole.
 std::string summary_line(const ModelSpec& model, const Settings& settings, int ranks);
 
-// Returns the number of micro-batches of a rank in one step; 0 if the plan has none yet.
+// Returns the number of micro-batches of a rank in one step; 0 if the plan does not have the
+// micro-batch yet.
 int64_t micros_of(const YokePlan& plan);
 
 // Returns the payload of a rank's collectives in one training step, without those of a few scalars:

@@ -36,15 +36,16 @@ std::vector<UnitSpec> unit_specs(const ModelSpec& model,
   return specs;
 }
 
-// Returns the bytes of all weights of a rank that are rounded to fp8 for products. The rounded
-// numbers of parameters that are gathered would need memory after these are freed again, and those
-// of distributed tensors cannot be kept.
+// Returns the bytes that a rank needs to keep its weights rounded to fp8. It is 0 with shards,
+// because the copies would outlive the gathered parameters, and with tp or cp, because distributed
+// tensors cannot be kept.
 int64_t rounding_bytes(const YokeModelSummary& summary,
                        const ModelSpec& own,
                        int shards,
                        const YokePlan& plan) {
   const Fp8Params* const fp8 = fp8_params(summary);
-  if (fp8 == nullptr || shards > 1 || plan.degree[YOKE_TP] > 1) return 0;
+  const bool distributed = plan.degree[YOKE_TP] > 1 || plan.degree[YOKE_CP] > 1;
+  if (fp8 == nullptr || shards > 1 || distributed) return 0;
   std::set<int> params;
   for (const std::vector<int>& block : own.blocks) params.insert(block.begin(), block.end());
   int64_t bytes = 0;

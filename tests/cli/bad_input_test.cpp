@@ -278,7 +278,7 @@ TEST_F(Run, NamesADamagedConfigOfACheckpoint) {
 TEST_F(Run, SaysThatItStartsAnewIfThereIsNothingToResume) {
   const SubprocessResult first =
       here_.yoke(train({"checkpoint.every=0", "checkpoint.resume=auto"}));
-  EXPECT_THAT(first.err, HasSubstr("there is no run runs/r yet; starting it"));
+  EXPECT_THAT(first.err, HasSubstr("there is no run runs/r yet; starting a new run"));
   const SubprocessResult second =
       here_.yoke(train({"checkpoint.every=0", "checkpoint.resume=auto"}));
   EXPECT_THAT(second.err, HasSubstr("has no checkpoint to resume from; starting a new run"));

@@ -28,7 +28,7 @@ inline int port_of(const FileDescriptor& fd) {
 }
 
 // Returns a port such that it and the next one were free a moment ago. Both are below the ports
-// that Linux gives to connections (32768 and above by default), so no process takes one by accident
+// that Linux gives to outgoing connections, 32768 and above by default, so no connection takes one
 // before the test listens there.
 inline int free_port() {
   static std::mt19937 random(std::random_device{}());

@@ -1,5 +1,6 @@
-// Which parameters of a model are used by matrix products in fp8, for backends that move such
-// parameters between ranks as fp8 numbers. The header itself does not need LibTorch.
+// This header says which parameters of a model are used by matrix products in fp8. A backend can
+// move such parameters between ranks as fp8 numbers, and can let products keep rounded weights
+// during a step. The header itself does not need LibTorch.
 //
 // A product with one scale for a whole parameter rounds the parameter p, whose largest element in
 // absolute value is amax, to the e4m3 numbers q = cast(p, scale(amax)). The scale is a power of
@@ -32,8 +33,8 @@ inline constexpr uint32_t kFp8ParamsId = 65;  // a struct id that the contract d
 struct Fp8Params {
   YokeHeader header;   // id kFp8ParamsId
   const Fp8Use* uses;  // use of each parameter of the summary
-  // These functions do not wait for a device. Call them only if the host has attached a TorchModel
-  // (yoke/torch.hpp), because their tensors are LibTorch objects.
+  // These functions do not wait for a device. Call scale and cast only if the host has attached a
+  // TorchModel (yoke/torch.hpp), because their tensors are LibTorch objects.
   //
   // Returns the scale of a parameter with this largest absolute value, in fp32 and in the shape of
   // `amax`. It is NaN for NaN, and 0 for infinity.
@@ -46,8 +47,8 @@ struct Fp8Params {
   void (*keep_roundings)(bool keep);
 };
 
-// Bytes for each element of a weight whose rounded numbers are kept: one form for the product in
-// the forward, and one for that with the gradient of the output.
+// A kept weight needs at most this many bytes for each element, without its scales: one for the
+// product in the forward, and one for the product that gives the gradient of the input.
 inline constexpr int64_t kKeptRoundingBytes = 2;
 
 // Returns the extension of a summary; NULL if no parameter is multiplied in fp8.
@@ -58,8 +59,8 @@ inline const Fp8Params* fp8_params(const YokeModelSummary& summary) {
   return nullptr;
 }
 
-// Returns the bytes that a rank needs for the rounded numbers of all weights that the model
-// multiplies in fp8; 0 if there are none.
+// Returns the bytes that a rank needs to keep the rounded numbers of all parameters that only
+// products in fp8 use; 0 if there are none. A tied head is rounded as well, but does not count.
 inline int64_t kept_rounding_bytes(const YokeModelSummary& summary) {
   const Fp8Params* const fp8 = fp8_params(summary);
   int64_t elements = 0;
@@ -72,13 +73,13 @@ inline int64_t kept_rounding_bytes(const YokeModelSummary& summary) {
 
 // While an object of this class exists, products on the thread that constructed it round each
 // weight once and keep its numbers, instead of rounding it at every use. A backend makes one for a
-// step of several micro-batches, if its parameters are whole and unchanged from their first use to
-// the end of the object. It changes no result, and does nothing if nothing is multiplied in fp8.
+// step of several micro-batches, if its parameters are whole and do not change between two products
+// in the scope. It changes no result, and does nothing if nothing is multiplied in fp8.
 class KeptRoundings {
  public:
   // keep: false = do nothing.
   KeptRoundings(const Fp8Params* fp8, bool keep)
-      : keep_(keep && fp8 != nullptr && fp8->header.struct_size >= sizeof(Fp8Params)
+      : keep_(keep && fp8 != nullptr && YOKE_HAS(Fp8Params, fp8, keep_roundings)
                   ? fp8->keep_roundings
                   : nullptr) {
     if (keep_ != nullptr) keep_(true);

@@ -55,9 +55,8 @@ TEST(Recommendation, TakesTheLeastMemoryOfThoseThatTie) {
   const auto answers = recommendations(c);
   EXPECT_THAT(tied(answers[0]), ElementsAre("fsdp", "ddp"));
   EXPECT_EQ(answers[0].text,
-            "Take fsdp: it is as fast as ddp (10.2 ms per step, ddp 10 ms; the ranges overlap) and "
-            "needs 150.0 "
-            "MiB per rank; ddp needs 160.0 MiB.");
+            "Take fsdp: it is as fast as ddp (10.2 ms per step; ddp takes 10 ms; the repeats do "
+            "not separate them) and needs 150.0 MiB per rank; ddp needs 160.0 MiB.");
 }
 
 TEST(Recommendation, SaysThatLessMemoryCostsTraffic) {
@@ -77,10 +76,9 @@ TEST(Recommendation, TakesTheLeastTrafficIfTimeAndMemoryTie) {
   const auto answers = recommendations(c);
   EXPECT_THAT(tied(answers[0]), ElementsAre("ddp", "fsdp", "tp"));
   EXPECT_EQ(answers[0].text,
-            "Take ddp: it is as fast as fsdp and tp (10.1 ms per step, they 10 ms to 10.2 ms; the "
-            "ranges overlap), needs "
-            "about as much memory (152.0 MiB per rank) and communicates the least (1000 B per "
-            "step).");
+            "Take ddp: it is as fast as fsdp and tp (10.1 ms per step; they take 10 ms to "
+            "10.2 ms; the repeats do not separate them), needs about as much memory (152.0 MiB per "
+            "rank) and communicates the least (1000 B per step).");
 }
 
 // Two cases whose medians differ, but not in every repeat, and a slower one.
@@ -216,9 +214,9 @@ TEST(Recommendation, ListsFewOfManyTies) {
   std::vector<CaseResult> cases = {passed("best", 10, 100)};
   for (int i = 0; i < 9; ++i) cases.push_back(passed("c" + std::to_string(i), 10.1, 110 + i));
   EXPECT_EQ(recommendations(of(cases))[0].text,
-            "Take best: it is as fast as c0, c1, c2, c3 and 5 more (10 ms per step, they 10.1 ms; "
-            "the ranges "
-            "overlap) and needs 100.0 MiB per rank; they need 110.0 MiB to 118.0 MiB.");
+            "Take best: it is as fast as c0, c1, c2, c3 and 5 more (10 ms per step; they take "
+            "10.1 ms; the repeats do not separate them) and needs 100.0 MiB per rank; they need "
+            "110.0 MiB to 118.0 MiB.");
 }
 
 TEST(Recommendation, AnswersForEachNumberOfRanks) {

@@ -10,6 +10,7 @@
 
 #include "core/backend/forecast.hpp"
 #include "tests/unit/ptd/rig.hpp"
+#include "yoke/fp8_params.hpp"
 
 namespace yoke::ptd::testing {
 namespace {
@@ -138,6 +139,32 @@ TEST(Forecast, KnowsGathersInFp8) {
       expect_as_wrapped(job);
     }
   }
+}
+
+// A step of several micro-batches keeps rounded weights that are whole and not distributed.
+TEST(Forecast, KnowsKeptRoundings) {
+  Job job;
+  job.options["fp8_gather"] = "false";
+  const TorchModelHost model(blocks_of(job), YOKE_F32, TinyModel::kSeed, true);
+  const int64_t all = kept_rounding_bytes(model.summary());
+  ASSERT_GT(all, 0);
+  const auto unsharded = [&] {
+    expect_as_wrapped(job);
+    int64_t sum = 0;
+    for (const RankForecast& rank : forecast_of(job).ranks)
+      sum += largest(rank, &ForecastAction::unsharded_bytes);
+    return sum;
+  };
+  EXPECT_EQ(unsharded(), 0);
+  job.accumulation = 2;
+  EXPECT_EQ(unsharded(), all);
+  job.pp = 2;
+  EXPECT_EQ(unsharded(), all);
+  job.pp = 1;
+  job.shards = 2;
+  const int64_t with_fp8 = unsharded();
+  job.options.erase("fp8_gather");
+  EXPECT_EQ(unsharded(), with_fp8);
 }
 
 // What a pass needs grows with the micro-batch, except for gradients of parameters.

@@ -72,9 +72,16 @@ TEST(UnshardedBytes, StayWhenTheyAreIdle) {
   EXPECT_EQ(bytes, std::vector<int64_t>(bytes.size(), 4 * 128));
 }
 
-TEST(UnshardedBytes, OfOneShardAreNone) {
+// Rounded weights are kept if several micro-batches of a training step use them.
+TEST(UnshardedBytes, OfOneShardAreRoundedWeights) {
   StepSpec spec = twenty_units();
   spec.shards = 1;
+  EXPECT_EQ(peak(spec), 0);
+  spec.rounding_bytes = 40;
+  EXPECT_EQ(peak(spec), 0);
+  spec.micros = 2;
+  EXPECT_EQ(peak(spec), 40);
+  spec.forward_only = true;
   EXPECT_EQ(peak(spec), 0);
 }
 
