@@ -175,6 +175,7 @@ void forecast_bytes(const YokeModelSummary& model,
   const auto unsharded = costs.unsharded_bytes(), activations = costs.activation_bytes(),
              temporary = costs.temporary_bytes();
   for (const BlockCost& block : part.costs) peak.kept.forecast += block.activation + block.carry;
+  if (part.step.keeps_roundings(part.step.micros, false)) peak.roundings = part.step.rounding_bytes;
   if (temporary.empty()) return;
   int64_t most = 0;
   for (size_t i = 0; i < unsharded.size(); ++i)

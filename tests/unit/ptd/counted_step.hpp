@@ -29,7 +29,8 @@ struct CountedBytes {
 };
 // The bytes of one rank.
 struct CountedPeak : CountedBytes {  // those that live at the peak of a step; forecast 0 = unknown
-  CountedBytes kept;                 // those that its forwards of a micro-batch leave behind
+  CountedBytes kept;      // those that its forwards of a micro-batch leave behind, a mean
+  int64_t roundings = 0;  // forecast of rounded weights, which the first forwards keep
 };
 
 // Makes LibTorch's allocations countable while it exists, and lets LibTorch use one thread for each
