@@ -86,6 +86,9 @@ TEST_F(Restart, IsNotMadeWithoutBeingAskedFor) {
                        "checkpoint.every=10");
   EXPECT_EQ(r.ending.exit_code, 5) << r.out << r.err;
   EXPECT_THAT(r.err, Not(HasSubstr("again")));
+  EXPECT_THAT(r.err,
+              AllOf(HasSubstr("to continue after step "),
+                    HasSubstr(", run the same command with checkpoint.resume=auto")));
 }
 
 TEST_F(Restart, IsNotMadeAfterAnError) {

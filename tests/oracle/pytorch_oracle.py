@@ -52,10 +52,13 @@ class PyTorch(support.OracleTest):
         self.check("fp32", 2, dp_shards=2)
 
     def test_other_optimizers_in_fp64(self):
-        for optimizer in ("adam", "adamw-uncorrected", "adam-uncorrected", "lion"):
+        """Each optimizer in one of the backends. tests/ranks/parity_optimizers_test compares the backends."""
+        ptd = {"dp_shards": 2}
+        deepspeed = {"parallel_backend": "deepspeed_stub", "deepspeed_stub__zero_stage": 2}
+        for optimizer, layout in (("adam", ptd), ("adamw-uncorrected", deepspeed), ("adam-uncorrected", ptd),
+                                  ("lion", deepspeed)):
             with self.subTest(optimizer):
-                self.check("fp64", 2, optimizer, dp_shards=2)
-                self.check("fp64", 2, optimizer, parallel_backend="deepspeed_stub", deepspeed_stub__zero_stage=2)
+                self.check("fp64", 2, optimizer, **layout)
 
 
 if __name__ == "__main__":
