@@ -179,6 +179,11 @@ void RankStarter::print_end(int exit_code) const {
   if (!start.run_dir.empty() && exit_code != kExitOk && exit_code != kExitSaved &&
       exit_code != kExitSigint && exit_code != kExitSigterm)
     print_message("logs of all ranks: " + start.run_dir + "/logs");
+  const auto [newest, step] = newest_step(exit_code == kExitRankLost ? start.run_dir : "");
+  if (!newest.empty()) {
+    print_message(concat(
+        "to continue after step ", step, ", run the same command with checkpoint.resume=auto"));
+  }
 }
 
 int start_ranks(const RankStart& start, int restarts) {

@@ -48,7 +48,7 @@ class RankStarter {
   const std::string& give_up_reason() const { return policy_.reason(); }
   // Lets the next attempt continue from the newest checkpoint, and prints that.
   void continue_from_newest();
-  // Prints where the logs are, if the run has failed.
+  // Prints where the logs are if the run has failed, and how to continue it if a rank was lost.
   void print_end(int exit_code) const;
 
   RankStart start;
