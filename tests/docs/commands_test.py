@@ -28,8 +28,9 @@ SMALL = {"YOKE_MODEL_LAYERS": "2", "YOKE_DATA_SEQ_LEN": "32", "YOKE_TRAIN_GLOBAL
          "YOKE_CHECKPOINT_EVERY": "2", "YOKE_METRICS_EVERY": "1", "YOKE_DEVICE": "cpu"}
 # These pages print their own, small runs, and what they print about them is what a reader should see.
 AS_PRINTED = ("docs/first_run.md", "docs/choose_a_backend.md")
-# These files describe a whole run, with which smaller dimensions would not agree.
-WHOLE_RUN = re.compile(r"import configs/(megatron|nanotron)/")
+# These commands need the dimensions that they print: files that describe a whole run, a pipeline of eight stages, and a
+# comparison whose bounds are for the whole model.
+WHOLE_RUN = re.compile(r"import configs/(megatron|nanotron|torchtitan)/|plan configs/llama_150m|--case \"gw_hp:")
 LIMIT = 1800  # seconds of a block, against hangs
 
 
