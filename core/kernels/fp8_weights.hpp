@@ -24,7 +24,7 @@ class KeptWeights : public torch::CustomClassHolder {
 
  private:
   struct Entry {
-    at::Tensor weight;  // keeps the key valid
+    at::Tensor weight;  // owner of the key
     RoundedWeight rounded;
   };
   std::unordered_map<const c10::TensorImpl*, Entry> entries_;

@@ -94,7 +94,7 @@ TEST_P(KeptWeights, AreForgottenAtTheEnd) {
   EXPECT_FALSE(kept[0].equal(before[0]));
 }
 
-// The backward of a device runs on another thread, which has no roundings of its own.
+// The backward of a device runs on another thread, which has no cache of its own.
 TEST_P(KeptWeights, AreFoundByABackwardAfterTheirEnd) {
   const int64_t inputs = rounded_inputs();
   keep_roundings(true);
