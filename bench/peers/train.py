@@ -58,7 +58,7 @@ def parse_arguments():
     parser.add_argument("--dtype", choices=("fp32", "fp64", "bf16"), default="fp32",
                         help="fp64 shows whether it is rounding; bf16 only for nanotron")
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--optimizer", choices=("adamw", "adam", "adamw-uncorrected", "adam-uncorrected", "lion"),
+    parser.add_argument("--optimizer", choices=("adamw", "adam", "adamw-uncorrected", "adam-uncorrected", "lion", "muon"),
                         default="adamw", help="only for single, compiled, ddp, fsdp and tp")
     parser.add_argument("--warmup", type=int, default=0, help="steps over which the rate rises to --lr")
     parser.add_argument("--compare", action="store_true", help="take all but strategy and ranks from `yoke compare`")
@@ -174,7 +174,7 @@ def train(model, windows, options):
     from optimizers import make_optimizer
 
     strategy = options.strategy
-    optimizer = make_optimizer(options.optimizer, model.parameters(), options.lr, ADAMW)
+    optimizer = make_optimizer(options.optimizer, model, options.lr, ADAMW)
     records = []
     for step in range(options.steps):
         begin = time.perf_counter()

@@ -52,9 +52,9 @@ std::map<std::string, std::string> read_companions(const std::string& folder);
 
 // What the state of a run consists of, besides the scalar "optimizer.step".
 struct StateContents {
-  Shapes params;                     // every parameter, with its shape in files
-  std::set<std::string> trainable;   // names of those that have moments
-  std::vector<std::string> moments;  // kinds of these moments: "exp_avg" ...
+  Shapes params;  // every parameter, with its shape in files
+  // For each kind of moments, such as "exp_avg", the names of the parameters that have it.
+  std::map<std::string, std::set<std::string>> moments;
   // Other kinds that may exist, as declared; std::nullopt = any, because the backend cannot declare
   // them.
   std::optional<std::set<std::string>> own_kinds;
@@ -63,8 +63,7 @@ struct StateContents {
 // How many tensors of each kind a checkpoint has; recorded in its manifest.
 struct ContentCounts {
   int64_t params = 0;
-  int64_t trainable = 0;             // parameters with moments
-  std::vector<std::string> moments;  // kinds of the moments
+  std::map<std::string, int64_t> moments;  // number of tensors of each kind of moments
 
   bool operator==(const ContentCounts&) const = default;
 };

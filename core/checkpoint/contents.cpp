@@ -102,9 +102,8 @@ void check_contents(const std::vector<StoredTensor>& tensors, const StateContent
   Faults faults;
   for (const auto& [name, shape] : contents.params) {
     require_tensor(index, {name, "param"}, shape, &faults);
-    if (contents.trainable.count(name) == 0) continue;
-    for (const std::string& kind : contents.moments)
-      require_tensor(index, {name, kind}, shape, &faults);
+    for (const auto& [kind, names] : contents.moments)
+      if (names.count(name) != 0) require_tensor(index, {name, kind}, shape, &faults);
   }
   require_tensor(index, {"optimizer", "step"}, {}, &faults);
   for (const StoredTensor& tensor : tensors) {
@@ -123,9 +122,10 @@ void check_contents(const std::vector<StoredTensor>& tensors, const StateContent
 }
 
 ContentCounts counts_of(const StateContents& contents) {
-  return {.params = static_cast<int64_t>(contents.params.size()),
-          .trainable = static_cast<int64_t>(contents.trainable.size()),
-          .moments = contents.moments};
+  ContentCounts counts{.params = static_cast<int64_t>(contents.params.size()), .moments = {}};
+  for (const auto& [kind, names] : contents.moments)
+    counts.moments[kind] = static_cast<int64_t>(names.size());
+  return counts;
 }
 
 void check_counts(const std::vector<StoredTensor>& tensors,
@@ -141,7 +141,7 @@ void check_counts(const std::vector<StoredTensor>& tensors,
   require("step", 1);
   if (!counts) return require("exp_avg_sq", found["exp_avg"]);
   require("param", counts->params);
-  for (const std::string& kind : counts->moments) require(kind, counts->trainable);
+  for (const auto& [kind, count] : counts->moments) require(kind, count);
 }
 
 void check_state(const SaveGroup& group, const StateContents& contents, const PieceWalk& walk) {

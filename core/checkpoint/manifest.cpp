@@ -170,13 +170,28 @@ Json to_json(const LossScaleState& state) {
 std::optional<ContentCounts> parse_counts(const Json& manifest) {
   if (!manifest.contains("contents")) return std::nullopt;
   const Json& json = manifest["contents"];
-  return ContentCounts{.params = json.at("params").get<int64_t>(),
-                       .trainable = json.at("trainable").get<int64_t>(),
-                       .moments = json.at("moments").get<std::vector<std::string>>()};
+  const Json& moments = json.at("moments");
+  ContentCounts counts{.params = json.at("params").get<int64_t>(), .moments = {}};
+  if (moments.is_object()) {
+    counts.moments = moments.get<std::map<std::string, int64_t>>();
+  } else {
+    for (const std::string& kind : moments.get<std::vector<std::string>>())
+      counts.moments[kind] = json.at("trainable").get<int64_t>();
+  }
+  return counts;
 }
 
+// Older releases read only the list of kinds, so it is written unless the numbers differ.
 Json to_json(const ContentCounts& counts) {
-  return {{"params", counts.params}, {"trainable", counts.trainable}, {"moments", counts.moments}};
+  std::vector<std::string> kinds;
+  std::set<int64_t> numbers;
+  for (const auto& [kind, count] : counts.moments) {
+    kinds.push_back(kind);
+    numbers.insert(count);
+  }
+  if (numbers.size() > 1) return {{"params", counts.params}, {"moments", counts.moments}};
+  const int64_t trainable = numbers.empty() ? 0 : *numbers.begin();
+  return {{"params", counts.params}, {"trainable", trainable}, {"moments", kinds}};
 }
 
 Manifest parse_body(const std::string& body) {

@@ -7,7 +7,8 @@
 //   "fixed_digest":"...",                        unless an older release saved it
 //   "eval_loss":3.25,                                                   only after an evaluation
 //   "loss_scale":{"scale","good_steps","hysteresis","skipped"},         only of fp16 runs
-//   "contents":{"params","trainable","moments"},                        numbers of tensors
+//   "contents":{"params","trainable","moments"},   numbers of tensors; moments: ["exp_avg", ...],
+//                                                  or {"exp_avg":number, ...} without "trainable"
 //   "files":[
 //   {"file","bytes","head_bytes","head_crc32c"}, one line per file
 //   "tensors":[

@@ -76,6 +76,16 @@ bool is_changed(const ConfigView& view, const Key& key) {
 }
 
 // The other optimizers have no moments to correct.
+// Without momentum, Muon's direction would be that of a single noisy gradient. The default of the
+// key is that of SGD.
+void check_muon(const ConfigView& view, Found& found) {
+  const TrainConfig& t = view.run.train;
+  if (!sound(view, {"train.optimizer", "train.momentum"})) return;
+  if (t.optimizer != "muon" || t.momentum > 0) return;
+  found.push_back(view.cite("train.optimizer") +
+                  " needs a momentum above 0; add train.momentum = 0.95");
+}
+
 void check_optimizer(const ConfigView& view, Found& found) {
   const TrainConfig& t = view.run.train;
   if (!sound(view, {"train.optimizer", "train.bias_correction"}) || t.bias_correction) return;
@@ -273,3 +283,4 @@ std::vector<std::string> contradictions(const ConfigView& view) {
 }
 
 }  // namespace yoke
+  check_muon(view, found);

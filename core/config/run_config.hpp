@@ -90,7 +90,7 @@ struct TrainConfig {
   int64_t global_batch = 16;           // sequences per optimizer step
   std::optional<int64_t> micro_batch;  // sequences per data rank and forward pass
   int64_t max_micro_batch = 64;        // upper bound for a micro_batch that is not set
-  std::string optimizer = "adamw";     // adamw | adam | lion | sgd
+  std::string optimizer = "adamw";     // adamw | adam | lion | muon | sgd
   bool bias_correction = true;         // only for adamw and adam
   double lr = 3e-4;
   int64_t warmup = 0;                    // steps
@@ -98,7 +98,7 @@ struct TrainConfig {
   double min_lr_factor = 0;              // final learning rate as a fraction of lr
   std::array<double, 2> betas{0.9, 0.95};
   double eps = 1e-8;
-  double momentum = 0.0;  // momentum of SGD
+  double momentum = 0.0;  // momentum of SGD, decay rate of Muon's moment
   double weight_decay = 0.1;
   std::string decay = "all";   // all | matrices
   double clip = 1.0;           // 0 = off

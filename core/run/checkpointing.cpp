@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "core/model/adapters.hpp"
-#include "yoke/optimizer.h"
+#include "yoke/muon.h"
 #include "yoke/state_kind.hpp"
 #include "yoke/text.hpp"
 #include "yoke/torch.hpp"
@@ -71,14 +71,13 @@ Shapes shapes_in_files(const Job& job, const YokeModelSummary& summary) {
 StateContents contents_of(const Job& job, const YokeModelSummary& summary) {
   StateContents contents;
   contents.params = shapes_in_files(job, summary);
+  const bool own = (traits_of(job.backend, *job.inner) & YOKE_OWN_UPDATE) != 0;
   for (uint64_t i = 0; i < summary.num_params; ++i) {
-    const YokeParameter& p = *summary.params[i];
-    if (p.trainable != 0) contents.trainable.emplace(view(p.name));
-  }
-  if ((traits_of(job.backend, *job.inner) & YOKE_OWN_UPDATE) == 0) {
     const char* kinds[2];
-    const int moments = yoke_moments(job.plan->plan().optimizer, kinds);
-    contents.moments.assign(kinds, kinds + moments);
+    const auto index = static_cast<int64_t>(i);
+    const int moments = yoke_moments_of(job.plan->plan().optimizer, &summary, index, kinds);
+    for (int m = 0; m < moments && !own; ++m)
+      contents.moments[kinds[m]].emplace(view(summary.params[i]->name));
   }
   // A backend that declares no kind of its own may be older than the field for them.
   const std::vector<StateKind> kinds = state_kinds_of(job.backend, *job.inner);

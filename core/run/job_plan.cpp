@@ -4,6 +4,7 @@
 #include "core/base/exit_code.hpp"
 #include "core/run/job_draft.hpp"
 #include "core/run/other_config.hpp"
+#include "yoke/muon.h"
 #include "yoke/nearest.hpp"
 #include "yoke/plan.hpp"
 #include "yoke/tensor.hpp"
@@ -114,6 +115,11 @@ void make_plan(Draft& draft) {
   draft.plan = std::make_unique<RunPlan>(run, draft.world_size);
   YokePlan& plan = draft.plan->plan();
   const auto model = planned_model(draft, plan.param_dtype);
+  if (yoke_is_muon(plan.optimizer->kind) &&
+      yoke_muon_memory(plan.optimizer, &model->summary()) == 0)
+    draft.notes.push_back(
+        "train.optimizer = \"muon\", but the model has no matrix in a block between the first and "
+        "the last one, so all parameters are updated as with adamw");
   const YokePlan asked = plan;
   const YokeOptimizer optimizer = *plan.optimizer;
   PlanResult report = ask(draft, *model, plan);

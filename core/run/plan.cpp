@@ -17,6 +17,7 @@ namespace {
 int32_t optimizer_kind(const TrainConfig& train) {
   if (train.optimizer == "sgd") return YOKE_SGD;
   if (train.optimizer == "lion") return YOKE_LION;
+  if (train.optimizer == "muon") return YOKE_MUON;
   if (train.optimizer == "adam") return train.bias_correction ? YOKE_ADAM : YOKE_ADAM_UNCORRECTED;
   return train.bias_correction ? YOKE_ADAMW : YOKE_ADAMW_UNCORRECTED;
 }

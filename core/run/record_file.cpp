@@ -49,10 +49,12 @@ void add(const StepReport& report, Json& line) {
   line["ranks"] = ranks;
 }
 
-// Returns the decay rate of the moment "exp_avg", null if the optimizer has no such moment.
+// Returns the decay rate of the moment "exp_avg", null if the optimizer has no such moment or, as
+// Muon may, different rates for different parameters.
 Json exp_avg_decay(const YokeOptimizer& optimizer) {
   if (yoke_is_adam(optimizer.kind)) return optimizer.beta1;
   if (yoke_is_lion(optimizer.kind)) return optimizer.beta2;
+  if (yoke_is_muon(optimizer.kind) && optimizer.momentum == optimizer.beta1) return optimizer.beta1;
   return nullptr;
 }
 

@@ -72,11 +72,6 @@ void visit_state(const YokeCheckpointArgs& args,
   Visit visit(args);
   for (size_t u = 0; u < state.units.size(); ++u) {
     const auto& [layout, trainable, begin] = state.units[u];
-    std::vector<std::pair<const char*, at::Tensor>> kinds{{"param", state.param_shard(u)}};
-    for (const Moment& moment : optimizer.moments()) {
-      if (trainable)
-        kinds.emplace_back(moment.kind, moment.values.narrow(0, begin, layout.shard_numel()));
-    }
     for (const FlatLayout::Slot& slot : layout.slots()) {
       const ParamCut& cut = cuts[slot.param];
       const ShardPiece where = layout.piece(slot, state.shard);
@@ -86,13 +81,20 @@ void visit_state(const YokeCheckpointArgs& args,
       const int64_t in_stage = int64_t{rank.replica} * copies + (cut.run == 0 ? rank.tp : 0);
       const bool first = layout.spans().front().counted;
       const int64_t replica = in_stage + (first ? 0 : int64_t{rank.replicas} * copies);
-      for (const auto& [kind, shard] : kinds) {
+      // values: returns some of this rank's elements; undefined if they have no such values.
+      const auto show = [&](const char* kind, const auto& values) {
         for (const ParamSpan& span : cut.spans(where.begin, where.count)) {
-          const int64_t at = where.offset + span.local - where.begin;
-          visit.piece(
-              *model.params[slot.param], kind, span, replica, shard.narrow(0, at, span.count));
+          const at::Tensor view = values(where.offset + span.local - where.begin, span.count);
+          if (view.defined()) visit.piece(*model.params[slot.param], kind, span, replica, view);
         }
-      }
+      };
+      const at::Tensor shard = state.param_shard(u);
+      show("param", [&](int64_t at, int64_t count) { return shard.narrow(0, at, count); });
+      if (!trainable) continue;
+      for (const Moment& moment : optimizer.moments())
+        show(moment.kind, [&, first = begin](int64_t at, int64_t count) {
+          return moment.of(first + at, count);
+        });
     }
   }
   const int64_t step = visit.step(optimizer.last_step(), rank.world);

@@ -98,6 +98,20 @@ std::vector<YokeBlockRange> stages_of(const RankPlan& rank) {
   return stages;
 }
 
+// Returns the number of elements of hidden matrices in the shard that has the fewest of them. They
+// have one moment less than the other parameters. 0 unless the optimizer is Muon.
+int64_t fewest_hidden(const RankPlan& rank, int shards, int64_t item) {
+  std::vector<int64_t> counts(shards, 0);
+  for (const Unit& unit : rank.units.units) {
+    const FlatLayout layout(rank.model, unit, shards, item);
+    for (const FlatLayout::Slot& slot : layout.slots()) {
+      if (rank.model.params[slot.param].muon_rows == 0) continue;
+      for (int s = 0; s < shards; ++s) counts[s] += layout.piece(slot, s).count;
+    }
+  }
+  return *std::min_element(counts.begin(), counts.end());
+}
+
 }  // namespace
 
 KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan) {
@@ -127,7 +141,7 @@ KeptBytes kept_bytes(const RankPlan& rank, const YokePlan& plan) {
   const bool copies = master != compute && shards == 1;
   return {.params = (trained + frozen) * (master + (copies ? compute : 0)) + fp8,
           .grads = (trained + seconds) * item_size(plan.reduce_dtype),
-          .optimizer = trained * master * moments};
+          .optimizer = (trained * moments - fewest_hidden(rank, shards, compute)) * master};
 }
 
 double Forecast::bubble() const {

@@ -175,12 +175,19 @@ void check_precision(YokePlan& plan, PlanReport& report) {
       "leave it unset; gradients must not be less precise than the computation");
 }
 
-void check_optimizer(const YokeOptimizer& optimizer, PlanReport& report) {
-  if (yoke_is_adam(optimizer.kind) || yoke_is_lion(optimizer.kind) || optimizer.kind == YOKE_SGD)
+void check_optimizer(const YokePlan& plan, PlanReport& report) {
+  const int32_t kind = plan.optimizer->kind;
+  if (yoke_is_muon(kind) && plan.degree[YOKE_TP] > 1) {
+    report.refuse("train.optimizer",
+                  optimizer_name(kind),
+                  concat("adamw, adam, lion, sgd with tp_degree = ", plan.degree[YOKE_TP]),
+                  "muon needs whole matrices, which tp cuts; use dp_shards instead of tp_degree");
     return;
+  }
+  if (yoke_is_adam(kind) || yoke_is_lion(kind) || yoke_is_muon(kind) || kind == YOKE_SGD) return;
   report.refuse("train.optimizer",
-                optimizer_name(optimizer.kind),
-                "adamw, adam, lion, sgd",
+                optimizer_name(kind),
+                "adamw, adam, lion, muon, sgd",
                 "other optimizers are not built yet");
 }
 
@@ -304,7 +311,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   check_sequence(*args.model, plan, options, report);
   check_precision(plan, report);
   compare_with_job_file(args, job_file, plan, report);
-  check_optimizer(*plan.optimizer, report);
+  check_optimizer(plan, report);
   check_model(*args.model, report);
   check_exact_sums(*args.model, plan, options, report);
   check_fp8_gather(*args.model, plan, options, report);

@@ -9,6 +9,7 @@
 #include "plugins/ptd/plan.hpp"
 #include "plugins/ptd/schedule/flat_layout.hpp"
 #include "yoke/fp8_params.hpp"
+#include "yoke/muon.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke::ptd {
@@ -54,6 +55,27 @@ int64_t rounding_bytes(const YokeModelSummary& summary,
   return bytes;
 }
 
+// Returns the bytes that Muon gathers: the units that have hidden matrices, see optim/muon.cpp.
+int64_t update_bytes(const ModelSpec& model, const UnitMap& map, int shards, const YokePlan& plan) {
+  if (shards == 1) return 0;
+  const int64_t item = item_size(plan.param_dtype);
+  int64_t bytes = 0;
+  for (const Unit& unit : map.units) {
+    const bool gathers = std::any_of(unit.params.begin(), unit.params.end(), [&](int p) {
+      return model.params[p].muon_rows > 0;
+    });
+    if (gathers) bytes += FlatLayout(model, unit, shards, item).numel() * item;
+  }
+  return bytes;
+}
+
+void mark_hidden_matrices(const YokeModelSummary& model, ModelSpec& spec) {
+  for (size_t p = 0; p < spec.params.size(); ++p) {
+    if (yoke_is_hidden_matrix(&model, static_cast<int64_t>(p)))
+      spec.params[p].muon_rows = model.params[p]->shape[0];
+  }
+}
+
 // If parameters are not sharded over cp, the ranks of cp hold copies of each shard. The schedule
 // treats these ranks as replicas, because the same all-reduce sums their gradients.
 StepSpec step_spec(const ModelSpec& model,
@@ -67,6 +89,7 @@ StepSpec step_spec(const ModelSpec& model,
   spec.replicas = data_ranks * plan.degree[YOKE_CP] / spec.shards;
   spec.units = unit_specs(model, map, spec.shards, plan);
   spec.scale_bytes = scale_bytes(map, plan);
+  spec.update_bytes = update_bytes(model, map, spec.shards, plan);
   spec.blocks = map.of_block;
   spec.reshard_after_forward = options.reshard_after_forward;
   spec.recompute = options.recompute;
@@ -111,6 +134,7 @@ std::vector<RankPlan> rank_plans(const YokeModelSummary& model,
                                  const Pipeline& pipeline) {
   ModelSpec whole = model_spec(model, plan.degree[YOKE_TP]);
   if (options.fp8_gather) choose_fp8_gathers(model, whole);
+  if (yoke_is_muon(plan.optimizer->kind)) mark_hidden_matrices(model, whole);
   std::vector<RankPlan> plans;
   for (int rank = 0; rank < plan.degree[YOKE_PP]; ++rank) {
     const PipelineSpec spec = pipeline.spec_of(rank);

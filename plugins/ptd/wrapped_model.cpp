@@ -137,7 +137,7 @@ WrappedModel::WrappedModel(const YokeModel& model,
   const TorchModel& torch = require_torch_model(model, scalar_type(plan.param_dtype));
   init_params(state_, cuts_, model);
   model_on_mesh_ = ModelOnMesh::make(summary_, *torch.params, options.mesh, comms_, host);
-  optimizer_ = make_optimizer(*plan.optimizer, state_);
+  optimizer_ = make_optimizer(*plan.optimizer, state_, own_.model, comms_.unshard);
   const TorchGraphs* graphs = options.cuda_graph ? &graphs_of(host) : nullptr;
   executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
                                                          .model = torch,

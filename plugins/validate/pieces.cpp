@@ -14,6 +14,7 @@
 
 #include "plugins/validate/tensors.hpp"
 #include "yoke/error.hpp"
+#include "yoke/muon.h"
 #include "yoke/state_kind.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
@@ -116,9 +117,14 @@ std::string missing_tensor(const Map& tensors, const Expected& expected) {
     const YokeParameter& p = *expected.model->params[i];
     const std::string name(view(p.name));
     if (absent(name, "param")) return "parameter '" + name + "' is in no piece of any rank";
-    for (const std::string& kind : expected.moments) {
-      if (p.trainable != 0 && absent(name, kind))
-        return "'" + name + "' (" + kind + ") is in no piece of any rank";
+    const char* kinds[2];
+    const int moments =
+        expected.optimizer == nullptr
+            ? 0
+            : yoke_moments_of(expected.optimizer, expected.model, static_cast<int64_t>(i), kinds);
+    for (int m = 0; m < moments; ++m) {
+      if (absent(name, kinds[m]))
+        return "'" + name + "' (" + kinds[m] + ") is in no piece of any rank";
     }
   }
   return absent("optimizer", "step") ? "the number of the step is in no piece of any rank" : "";

@@ -31,7 +31,7 @@ std::vector<PieceKey> pieces_from_bytes(const std::string& bytes);
 // What the pieces must contain.
 struct Expected {
   const YokeModelSummary* model;
-  std::vector<std::string> moments;    // kinds of every trainable parameter
+  const YokeOptimizer* optimizer;      // decides on the moments; NULL = there may be none
   std::vector<std::string> own_kinds;  // declared kinds; empty = any name of the right form
   bool has_own_kinds = false;          // whether own_kinds is complete
 };

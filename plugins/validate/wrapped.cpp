@@ -157,12 +157,8 @@ struct CheckedModel::Visit {
 };
 
 Expected CheckedModel::expected() const {
-  Expected e{model_.model().summary, {}, {}, false};
-  if ((rank_.description.traits & YOKE_OWN_UPDATE) == 0) {
-    const char* kinds[2];
-    const int moments = yoke_moments(rank_.plan.optimizer, kinds);
-    e.moments.assign(kinds, kinds + moments);
-  }
+  const bool own = (rank_.description.traits & YOKE_OWN_UPDATE) != 0;
+  Expected e{model_.model().summary, own ? nullptr : rank_.plan.optimizer, {}, false};
   for (uint64_t i = 0; i < rank_.description.num_state_kinds; ++i)
     e.own_kinds.emplace_back(view(rank_.description.state_kinds[i]->kind));
   e.has_own_kinds = !e.own_kinds.empty();

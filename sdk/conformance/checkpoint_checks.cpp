@@ -205,7 +205,6 @@ void check_kind(const ParallelBackend& b, const Piece& piece, int32_t rank, int3
 
 std::string tiles(Subject& subject) {
   const ParallelBackend& b = load_table(subject.path);
-  const bool own = (description_of(b).traits & YOKE_OWN_UPDATE) != 0;
   size_t count = 0;
   for (const RunSpec& spec : layouts(subject, b)) {
     std::vector<std::vector<Piece>> pieces(spec.world());
@@ -220,9 +219,7 @@ std::string tiles(Subject& subject) {
     const auto model = subject.test_bed.make_model(spec.model, YokeString{"", 0});
     const std::string with = "with " + degrees_text(spec.degrees) + ", ";
     try {
-      missing = missing_key(assemble(pieces),
-                            *model->model().summary,
-                            own ? std::vector<std::string>() : spec.moments());
+      missing = missing_key(assemble(pieces), b, spec, *model->model().summary);
     } catch (const Failed& e) {
       throw Failed(with + e.what());
     }

@@ -22,14 +22,24 @@ void check_bytes(const char* what, int64_t bytes, int64_t least, int64_t usual) 
       concat(kFactor * usual + kConstant, " for this model on one rank, or -1 for unknown"));
 }
 
-// Returns the bytes of all parameters of the model, or of the trainable ones, in the dtype of their
-// master copies.
+// Returns the bytes of a parameter in the dtype of its master copy.
+int64_t bytes_of(const YokeParameter& p) {
+  return (p.dtype == YOKE_F64 ? 8 : 4) * numel(p.shape, p.ndim);
+}
+
+// Returns the bytes of all parameters of the model, or of the trainable ones.
 int64_t bytes_of(const YokeModelSummary& model, bool trainable) {
   int64_t bytes = 0;
   for (uint64_t i = 0; i < model.num_params; ++i) {
-    const YokeParameter& p = *model.params[i];
-    if (!trainable || p.trainable) bytes += (p.dtype == YOKE_F64 ? 8 : 4) * numel(p.shape, p.ndim);
+    if (!trainable || model.params[i]->trainable) bytes += bytes_of(*model.params[i]);
   }
+  return bytes;
+}
+
+int64_t bytes_of_moments(const YokeModelSummary& model, const RunSpec& spec) {
+  int64_t bytes = 0;
+  for (uint64_t i = 0; i < model.num_params; ++i)
+    bytes += static_cast<int64_t>(spec.moments_of(model, i).size()) * bytes_of(*model.params[i]);
   return bytes;
 }
 
@@ -43,7 +53,7 @@ std::string plausible_results(Subject& subject) {
     const int64_t all = bytes_of(*model.model().summary, false);
     const int64_t trainable = bytes_of(*model.model().summary, true);
     const bool own = (description_of(b).traits & YOKE_OWN_UPDATE) != 0;
-    const int64_t moments = static_cast<int64_t>(spec.moments().size()) * trainable;
+    const int64_t moments = bytes_of_moments(*model.model().summary, spec);
     check_bytes("param_bytes", instance.wrapped.param_bytes, all, all);
     check_bytes("grad_bytes", instance.wrapped.grad_bytes, trainable, trainable);
     check_bytes("optimizer_bytes",

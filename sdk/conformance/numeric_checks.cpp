@@ -215,9 +215,10 @@ std::string decay(Subject& subject) {
   return compare_all(subject, b, with({basic_run(subject, b)}, decays));
 }
 
-// In 16 bits the sign of a small gradient is noise, which Lion turns into steps of full length.
+// In 16 bits the sign of a small gradient is noise, which Lion turns into steps of full length. The
+// same is true of a small singular value and Muon.
 bool is_noise(const RunSpec& spec) {
-  return spec.kind == YOKE_LION && item_size(spec.model.dtype) == 2;
+  return (spec.kind == YOKE_LION || spec.kind == YOKE_MUON) && item_size(spec.model.dtype) == 2;
 }
 
 std::string other_optimizers(Subject& subject) {
@@ -384,8 +385,8 @@ constexpr Check kRows[] = {
     {"N19",
      "other optimizers compute the right numbers",
      "The model trains with every optimizer that plan accepts, but for that of N1, on one rank and "
-     "on two along each data axis: AdamW and Adam with and without bias correction, Lion (not in "
-     "16 bits), SGD with and without momentum. The numbers are those of the reference.",
+     "on two along each data axis: AdamW and Adam with and without bias correction, Lion and Muon "
+     "(not in 16 bits), SGD with and without momentum. The numbers are those of the reference.",
      "compare your update with the formulas at YokeOptimizer; yoke/optimizer.h has them all",
      other_optimizers},
 };

@@ -132,8 +132,9 @@ std::string each_optimizer(Subject& subject) {
   expect_refused_key(unknown, "an optimizer that does not exist (99)", "train.optimizer");
   std::string accepted;
   for (const auto& [kind, momentum, name] : optimizers()) {
-    if (momentum != 0) continue;
+    if (kind == YOKE_SGD && momentum != 0) continue;  // it is there without momentum, too
     spec.kind = kind;
+    spec.momentum = momentum;
     Planned planned(subject, b, spec);
     if (planned.ask() == YOKE_OK && planned.refusals.empty()) {
       accepted += (accepted.empty() ? "" : ", ") + std::string(name);

@@ -39,6 +39,10 @@ std::vector<std::string> other_values(const YokeOptionInfo& o) {
   return values;
 }
 
+// The decay rate of Muon's moment is that of AdamW's first moment, so that gradient_factor() is the
+// same for all parameters.
+constexpr double kMuonMomentum = kBeta1;
+
 std::string optimizer_name(const RunSpec& spec) {
   for (const OptimizerKind& o : optimizers())
     if (o.kind == spec.kind && o.momentum == spec.momentum) return o.name;
@@ -62,7 +66,8 @@ std::span<const OptimizerKind> optimizers() {
                                           {YOKE_ADAM, 0, "adam"},
                                           {YOKE_ADAMW_UNCORRECTED, 0, "adamw without correction"},
                                           {YOKE_ADAM_UNCORRECTED, 0, "adam without correction"},
-                                          {YOKE_LION, 0, "lion"}};
+                                          {YOKE_LION, 0, "lion"},
+                                          {YOKE_MUON, kMuonMomentum, "muon"}};
   return all;
 }
 
@@ -91,6 +96,22 @@ std::vector<std::string> RunSpec::moments() const {
     return momentum != 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>();
   if (kind == YOKE_LION) return {"exp_avg"};
   return {"exp_avg", "exp_avg_sq"};
+}
+
+bool is_hidden_matrix(const YokeModelSummary& model, uint64_t i) {
+  const auto lists = [&](const YokeBlock& block) {
+    const int64_t* end = block.params + block.num_params;
+    return std::find(block.params, end, static_cast<int64_t>(i)) != end;
+  };
+  const YokeParameter& p = *model.params[i];
+  return p.trainable != 0 && p.ndim == 2 && !lists(*model.blocks[0]) &&
+         !lists(*model.blocks[model.num_blocks - 1]);
+}
+
+std::vector<std::string> RunSpec::moments_of(const YokeModelSummary& model, uint64_t i) const {
+  if (model.params[i]->trainable == 0) return {};
+  if (kind == YOKE_MUON && is_hidden_matrix(model, i)) return {"exp_avg"};
+  return moments();
 }
 
 double RunSpec::gradient_factor() const {

@@ -33,6 +33,10 @@ std::span<const OptimizerKind> optimizers();
 inline constexpr int32_t kGlobalBatch = 8;
 inline constexpr double kPeakRate = 0.05;                          // YokeOptimizer.lr
 inline constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kEps = 1e-8;  // the others of YokeOptimizer
+
+// Returns whether the parameter with index i is one that Muon updates as a hidden matrix.
+bool is_hidden_matrix(const YokeModelSummary& model, uint64_t i);
+
 // A run: model, layout, options, optimizer and number of steps.
 struct RunSpec {
   ModelSpec model;
@@ -48,6 +52,9 @@ struct RunSpec {
 
   int32_t world() const;                     // number of ranks
   std::vector<std::string> moments() const;  // kinds of the moments of its optimizer
+  // Returns those of the parameter with index i: none if it is frozen, one if Muon updates it as a
+  // hidden matrix.
+  std::vector<std::string> moments_of(const YokeModelSummary& model, uint64_t i) const;
   // Returns the factor that turns the first moment after one step into the gradient.
   double gradient_factor() const;
   double lr(int64_t step) const { return 0.02 + 0.01 * static_cast<double>(step % 3); }

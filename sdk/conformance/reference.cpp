@@ -18,8 +18,49 @@ namespace {
 
 struct Parameter {
   const YokeParameter* what;
+  std::vector<std::string> moments;              // kinds of the moments that it has
+  bool hidden;                                   // whether it is a hidden matrix for Muon
   std::vector<double> value, grad, total, m, v;  // m, v: the first and the second moment
 };
+
+// A matrix as a list of rows.
+using Matrix = std::vector<std::vector<double>>;
+
+Matrix transpose(const Matrix& a) {
+  Matrix t(a[0].size(), std::vector<double>(a.size()));
+  for (size_t i = 0; i < a.size(); ++i)
+    for (size_t j = 0; j < a[0].size(); ++j) t[j][i] = a[i][j];
+  return t;
+}
+
+// Returns x * a + y * b * c.
+Matrix multiply_add(double x, const Matrix& a, double y, const Matrix& b, const Matrix& c) {
+  Matrix sum = a;
+  for (size_t i = 0; i < a.size(); ++i) {
+    for (size_t j = 0; j < a[0].size(); ++j) {
+      double product = 0;
+      for (size_t k = 0; k < c.size(); ++k) product += b[i][k] * c[k][j];
+      sum[i][j] = x * a[i][j] + y * product;
+    }
+  }
+  return sum;
+}
+
+// Returns what the contract calls orthogonal(x).
+Matrix orthogonal(Matrix x) {
+  if (x.size() > x[0].size()) return transpose(orthogonal(transpose(x)));
+  double squares = 0;
+  for (const std::vector<double>& row : x)
+    for (const double e : row) squares += e * e;
+  for (std::vector<double>& row : x)
+    for (double& e : row) e /= std::max(std::sqrt(squares), 1e-7);
+  const Matrix zero(x.size(), std::vector<double>(x.size(), 0));
+  for (int n = 0; n < 5; ++n) {
+    const Matrix s = multiply_add(0, zero, 1, x, transpose(x));
+    x = multiply_add(3.4445, x, 1, multiply_add(-4.7750, s, 2.0315, s, s), x);
+  }
+  return x;
+}
 
 class Reference {
  public:
@@ -27,7 +68,8 @@ class Reference {
       : model_(model), spec_(spec), mistake_(mistake) {
     const YokeModelSummary& s = *model.summary;
     for (uint64_t i = 0; i < s.num_params; ++i) {
-      Parameter p{s.params[i], {}, {}, {}, {}, {}};
+      const bool hidden = spec.kind == YOKE_MUON && is_hidden_matrix(s, i);
+      Parameter p{s.params[i], spec.moments_of(s, i), hidden, {}, {}, {}, {}, {}};
       const int64_t n = numel(p.what->shape, p.what->ndim);
       std::vector<float> initial(n);
       ok(model.init_param(model.ctx, static_cast<int64_t>(i), 0, n, initial.data(), &err_));
@@ -86,9 +128,7 @@ class Reference {
     State s;
     for (const Parameter& p : params_) {
       put(s, p, "param", p.value);
-      if (!p.what->trainable) continue;
-      const std::vector<std::string> moments = spec_.moments();
-      for (size_t i = 0; i < moments.size(); ++i) put(s, p, moments[i], i == 0 ? p.m : p.v);
+      for (size_t i = 0; i < p.moments.size(); ++i) put(s, p, p.moments[i], i == 0 ? p.m : p.v);
     }
     WholeTensor& step = s["optimizer/step"];
     step.dtype = YOKE_I64;
@@ -100,8 +140,7 @@ class Reference {
   void load(const State& s) {
     for (Parameter& p : params_) {
       take(s, p, "param", p.value);
-      const std::vector<std::string> moments = spec_.moments();
-      for (size_t i = 0; i < moments.size(); ++i) take(s, p, moments[i], i == 0 ? p.m : p.v);
+      for (size_t i = 0; i < p.moments.size(); ++i) take(s, p, p.moments[i], i == 0 ? p.m : p.v);
     }
   }
 
@@ -219,6 +258,7 @@ class Reference {
     const bool decays =
         (p.what->decay || mistake_ == Mistake::kDecaysAll) && mistake_ != Mistake::kNoDecay;
     if (mistake_ == Mistake::kPeakRate) lr = kPeakRate;
+    if (p.hidden) return update_hidden(p, scale, decays, lr);
     for (size_t k = 0; k < p.value.size(); ++k) {
       double g = scale * p.total[k];
       const double decay = decays ? spec_.weight_decay * p.value[k] : 0;
@@ -238,9 +278,32 @@ class Reference {
     }
   }
 
+  // Updates a hidden matrix by Muon.
+  void update_hidden(Parameter& p, double scale, bool decays, double lr) const {
+    const auto rows = static_cast<size_t>(p.what->shape[0]);
+    const auto columns = static_cast<size_t>(p.what->shape[1]);
+    const double mu = spec_.momentum;
+    Matrix x(rows, std::vector<double>(columns));
+    for (size_t k = 0; k < p.value.size(); ++k) {
+      const double g = scale * p.total[k];
+      p.m[k] = mu * p.m[k] + (1 - mu) * g;
+      x[k / columns][k % columns] =
+          mistake_ == Mistake::kLooksNotAhead ? p.m[k] : mu * p.m[k] + (1 - mu) * g;
+    }
+    x = orthogonal(x);
+    // 0.2 * sqrt(25) = 1.
+    const double width =
+        mistake_ == Mistake::kUnscaled ? 25 : std::max(p.what->shape[0], p.what->shape[1]);
+    for (size_t k = 0; k < p.value.size(); ++k) {
+      if (decays) p.value[k] -= lr * spec_.weight_decay * p.value[k];
+      p.value[k] -= lr * 0.2 * std::sqrt(width) * x[k / columns][k % columns];
+    }
+  }
+
   // Advances the moments of an element and returns its change at a learning rate of 1.
   double adam(Parameter& p, size_t k, double g, int64_t t) const {
-    const bool corrected = spec_.kind == YOKE_ADAMW || spec_.kind == YOKE_ADAM;
+    const bool corrected =
+        spec_.kind == YOKE_ADAMW || spec_.kind == YOKE_ADAM || spec_.kind == YOKE_MUON;
     const bool corrects = corrected != (mistake_ == Mistake::kOtherCorrection);
     const double correct1 = corrects ? 1 - std::pow(kBeta1, static_cast<double>(t)) : 1;
     const double correct2 = corrects ? 1 - std::pow(kBeta2, static_cast<double>(t)) : 1;

@@ -25,6 +25,8 @@ enum class Mistake {
   kEpsInside,        // eps is added under the root
   kOtherDecay,       // weight decay changes the gradient, or for Adam the parameter
   kNewMoment,        // Lion takes the direction from the new moment
+  kLooksNotAhead,    // Muon orthogonalizes the moment itself
+  kUnscaled,         // Muon's step does not depend on the shape of the matrix
   kNoDecay,          // no parameter decays
   kDecaysAll,        // every parameter decays
   kPeakRate,         // the learning rate is that of the optimizer instead of that of the step

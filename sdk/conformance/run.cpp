@@ -226,6 +226,26 @@ void compare_ranks(const std::vector<RankResults>& seen) {
   }
 }
 
+}  // namespace
+
+std::string missing_key(const State& state,
+                        const ParallelBackend& backend,
+                        const RunSpec& spec,
+                        const YokeModelSummary& model) {
+  const bool own = (description_of(backend).traits & YOKE_OWN_UPDATE) != 0;
+  if (state.count("optimizer/step") == 0) return "optimizer/step";
+  for (uint64_t i = 0; i < model.num_params; ++i) {
+    const std::string name(view(model.params[i]->name));
+    if (state.count(name + "/param") == 0) return name + "/param";
+    if (own) continue;
+    for (const std::string& kind : spec.moments_of(model, i))
+      if (state.count(name + "/" + kind) == 0) return name + "/" + kind;
+  }
+  return "";
+}
+
+namespace {
+
 // Puts the states of all ranks together. Throws Failed if anything is missing, which check K8
 // examines.
 State whole_state(const ParallelBackend& backend,
@@ -240,9 +260,7 @@ State whole_state(const ParallelBackend& backend,
   } catch (const Failed& e) {
     throw Failed(e.what(), {"K8", ""});
   }
-  const bool own = (description_of(backend).traits & YOKE_OWN_UPDATE) != 0;
-  const std::string missing =
-      missing_key(state, *model.model().summary, own ? std::vector<std::string>() : spec.moments());
+  const std::string missing = missing_key(state, backend, spec, *model.model().summary);
   if (!missing.empty()) throw Failed("no rank shows " + missing + " to checkpoint", {"K8", ""});
   return state;
 }

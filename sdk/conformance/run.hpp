@@ -31,6 +31,13 @@ struct Trace {
   State state;  // state after the last step
 };
 
+// Returns the first key that a complete state has and this one lacks, or "": every parameter, the
+// step and, without YOKE_OWN_UPDATE, the moments of every trainable parameter.
+std::string missing_key(const State& state,
+                        const ParallelBackend& backend,
+                        const RunSpec& spec,
+                        const YokeModelSummary& model);
+
 // ---- One rank ----
 
 // Returns the arguments of an ordinary step.

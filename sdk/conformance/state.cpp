@@ -205,20 +205,6 @@ bool is_standard(const std::string& key) {
   return false;
 }
 
-std::string missing_key(const State& state,
-                        const YokeModelSummary& model,
-                        const std::vector<std::string>& moments) {
-  if (state.count("optimizer/step") == 0) return "optimizer/step";
-  for (uint64_t i = 0; i < model.num_params; ++i) {
-    const std::string name(view(model.params[i]->name));
-    if (state.count(name + "/param") == 0) return name + "/param";
-    if (!model.params[i]->trainable) continue;
-    for (const std::string& kind : moments)
-      if (state.count(name + "/" + kind) == 0) return name + "/" + kind;
-  }
-  return "";
-}
-
 State standard_kinds(State state) {
   std::erase_if(state, [](const auto& item) { return !is_standard(item.first); });
   return state;

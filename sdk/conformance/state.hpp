@@ -45,12 +45,6 @@ using State = std::map<std::string, WholeTensor>;  // keyed by "name/kind"
 // pieces of a tensor have different shapes or dtypes.
 State assemble(const std::vector<std::vector<Piece>>& by_rank);
 
-// Returns the first key that a complete state has and this one lacks, or "": every parameter, the
-// step, and the moments of every trainable parameter, each of the kinds `moments`.
-std::string missing_key(const State& state,
-                        const YokeModelSummary& model,
-                        const std::vector<std::string>& moments);
-
 // Fills the view of a piece on LOAD, and converts between floating-point dtypes. For a kind that
 // only this backend knows, returns YOKE_NOT_FOUND if the state lacks the tensor, or has it for
 // another number of ranks. Throws Failed if the state lacks a kind of the contract.

@@ -59,7 +59,9 @@ static int refuse_dtypes(const YokePlanArgs* args, YokePlan* plan) {
     refused += yoke_refuse(args, "precision.param", "another dtype", "fp32 | fp64", "use fp32");
   else if (plan->reduce_dtype != YOKE_F64 && plan->reduce_dtype != plan->param_dtype)
     refused += yoke_refuse(args, "precision.reduce", "another dtype", "fp64", "remove it");
+  /* A rank of several has only a part of a matrix. */
   if (!yoke_is_adam(plan->optimizer->kind) && !yoke_is_lion(plan->optimizer->kind) &&
+      !(yoke_is_muon(plan->optimizer->kind) && plan->world_size == 1) &&
       plan->optimizer->kind != YOKE_SGD)
     refused += yoke_refuse(args, "train.optimizer", "another one", "adamw, sgd ...", "use adamw");
   return refused;
@@ -254,12 +256,12 @@ static int32_t show(const YokeCheckpointArgs* args, YokePiece* piece, void* data
   return args->visit(args->visit_ctx, piece, err);
 }
 
-/* Shows the part of a parameter's moments that lies in the slice. */
-static int32_t show_moments(YokeWrapped* w,
-                            const YokeCheckpointArgs* args,
-                            YokePiece piece,
-                            int64_t begin,
-                            YokeError* err) {
+/* Shows the part of the moments of parameter i that lies in the slice. */
+static int32_t show_moments(
+    YokeWrapped* w, const YokeCheckpointArgs* args, YokePiece piece, int64_t i, YokeError* err) {
+  const char* kinds[2];
+  const int count = yoke_moments_of(w->flat.optimizer, w->flat.model->summary, i, kinds);
+  const int64_t begin = w->flat.begin[i];
   const int64_t item = yoke_item_size(w->flat.dtype);
   const int64_t lo = begin > w->lo ? begin : w->lo;
   const int64_t hi = begin + piece.count < w->hi ? begin + piece.count : w->hi;
@@ -267,8 +269,8 @@ static int32_t show_moments(YokeWrapped* w,
   piece.replica = 0;
   piece.begin = lo - begin;
   piece.count = hi - lo;
-  for (m = 0; m < 2 && w->flat.kind[m] != NULL && lo < hi; ++m) {
-    piece.kind = yoke_string(w->flat.kind[m]);
+  for (m = 0; m < count && lo < hi; ++m) {
+    piece.kind = yoke_string(kinds[m]);
     YOKE_TRY(show(args, &piece, (char*)w->moment[m] + (lo - w->lo) * item, err));
   }
   return YOKE_OK;
@@ -312,7 +314,7 @@ static int32_t checkpoint(YokeWrapped* w, const YokeCheckpointArgs* args, YokeEr
     piece.count = yoke_count(p);
     piece.kind = yoke_string("param");
     YOKE_TRY(show(args, &piece, yoke_flat_at(&w->flat, w->flat.value, w->flat.begin[i]), err));
-    if (p->trainable) YOKE_TRY(show_moments(w, args, piece, w->flat.begin[i], err));
+    if (p->trainable) YOKE_TRY(show_moments(w, args, piece, (int64_t)i, err));
   }
   if (kOwnKind) YOKE_TRY(show_number(w, args, err));
   piece.name = yoke_string("optimizer");

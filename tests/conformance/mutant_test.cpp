@@ -55,6 +55,8 @@ const Mutant kMutants[] = {
     {"DECOUPLES_DECAY", "N19", "with Adam applied to the parameter"},
     {"ALWAYS_CORRECTS", "N19", "made in a kind that has none"},
     {"UPDATES_LION_FIRST", "N19", "the direction from the new moment"},
+    {"MUON_IGNORES_SHAPE", "N19", "Muon's step does not depend on the shape of the matrix"},
+    {"MUON_UPDATES_TABLES", "N19", "muon: with 1 rank"},
     {"DROPS_LAST_ERROR", "C35", "collective or wait number"},
     {"DROPS_ERROR_OF_WAIT", "C35", "collective or wait number"},
     {"NEVER_CANCELS", "C17", "called check_cancel 0 times"},

@@ -28,6 +28,8 @@ class PyTorch(support.OracleTest):
         kind = optimizer.removesuffix("-uncorrected")
         if kind != optimizer:
             layout["train__bias_correction"] = "false"
+        if kind == "muon":
+            layout["train__momentum"] = 0.95
         run = self.train(ranks, seed=SEED, model__preset="tiny", data__seq_len=SEQ_LEN, data__holdout=HOLDOUT,
                          train__steps=STEPS, train__global_batch=BATCH, train__lr=LR, train__optimizer=kind,
                          precision__param=dtype, precision__reduce=dtype, **layout)
@@ -56,7 +58,7 @@ class PyTorch(support.OracleTest):
         ptd = {"dp_shards": 2}
         deepspeed = {"parallel_backend": "deepspeed_stub", "deepspeed_stub__zero_stage": 2}
         for optimizer, layout in (("adam", ptd), ("adamw-uncorrected", deepspeed), ("adam-uncorrected", ptd),
-                                  ("lion", deepspeed)):
+                                  ("lion", deepspeed), ("muon", ptd)):
             with self.subTest(optimizer):
                 self.check("fp64", 2, optimizer, **layout)
 

@@ -27,6 +27,7 @@ PlainRun problem(const Optimizer& optimizer) {
   run.optimizer = optimizer.name;
   run.bias_correction = optimizer.bias_correction;
   if (run.optimizer == "lion") run.lr = [](int64_t) { return 1e-3; };
+  if (run.optimizer == "muon") run.momentum = 0.95;
   return run;
 }
 
@@ -105,6 +106,24 @@ INSTANTIATE_TEST_SUITE_P(
             Way{"zero1_2", "deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=1"}},
             Way{"zero2_2", "deepspeed_stub", {"--nproc", "2", "deepspeed_stub.zero_stage=2"}},
             Way{"zero3_2", "deepspeed_stub", {"--virtual", "2", "deepspeed_stub.zero_stage=3"}})),
+    [](const auto& info) { return case_name(info.param); });
+
+// Four shards cut matrices at any element. A pipeline makes inner blocks the first of a rank.
+INSTANTIATE_TEST_SUITE_P(
+    Muon,
+    ParityOptimizers,
+    ::testing::Combine(
+        ::testing::Values(Optimizer{"muon", true}),
+        ::testing::Values(
+            Way{"serial", "serial", {}},
+            Way{"serial_2", "serial", {"--virtual", "2"}},
+            Way{"ptd", "ptd", {}},
+            Way{"ptd_ddp_2", "ptd", {"--virtual", "2", "dp_degree=2"}},
+            Way{"ptd_fsdp_2", "ptd", {"--nproc", "2", "dp_shards=2", "ptd.unit_bytes=1"}},
+            Way{"ptd_fsdp_4", "ptd", {"--virtual", "4", "dp_shards=4"}},
+            Way{"ptd_hsdp_2_2", "ptd", {"--virtual", "4", "dp_degree=2", "dp_shards=2"}},
+            Way{"ptd_pp_2", "ptd", {"--virtual", "4", "pp_degree=2", "dp_shards=2"}},
+            Way{"ptd_cp_2", "ptd", {"--virtual", "2", "cp_degree=2"}})),
     [](const auto& info) { return case_name(info.param); });
 
 }  // namespace

@@ -142,6 +142,7 @@ const Kind kKinds[] = {{YOKE_ADAMW, 0, {"exp_avg", "exp_avg_sq"}},
                        {YOKE_ADAM_UNCORRECTED, 0, {"exp_avg", "exp_avg_sq"}},
                        {YOKE_LION, 0, {"exp_avg"}},
                        {YOKE_LION, 0.9, {"exp_avg"}},
+                       {YOKE_MUON, 0.9, {"exp_avg", "exp_avg_sq"}},
                        {YOKE_SGD, 0.9, {"momentum"}},
                        {YOKE_SGD, 0, {}}};
 
@@ -154,12 +155,14 @@ TEST(Kinds, HaveTheMomentsOfTheContract) {
     const auto count = static_cast<size_t>(yoke_moments(&o, kinds));
     EXPECT_EQ(std::vector<std::string>(kinds, kinds + count), k.moments) << k.kind;
     for (size_t i = count; i < 2; ++i) EXPECT_EQ(kinds[i], nullptr) << k.kind;
-    EXPECT_EQ(yoke_is_adam(k.kind) != 0, count == 2) << k.kind;
+    EXPECT_EQ(yoke_is_muon(k.kind) != 0, k.kind == YOKE_MUON) << k.kind;
+    EXPECT_EQ(yoke_is_adam(k.kind) != 0, count == 2 && k.kind != YOKE_MUON) << k.kind;
     EXPECT_EQ(yoke_is_lion(k.kind) != 0, k.kind == YOKE_LION) << k.kind;
   }
-  for (const int32_t unknown : {0, 7, 99, -1}) {
+  for (const int32_t unknown : {0, 8, 99, -1}) {
     EXPECT_FALSE(yoke_is_adam(unknown));
     EXPECT_FALSE(yoke_is_lion(unknown));
+    EXPECT_FALSE(yoke_is_muon(unknown));
   }
 }
 
@@ -170,6 +173,7 @@ TEST(Kinds, HaveTheNamesOfARunFile) {
   EXPECT_EQ(yoke::optimizer_name(YOKE_ADAMW_UNCORRECTED), "adamw without bias correction");
   EXPECT_EQ(yoke::optimizer_name(YOKE_ADAM_UNCORRECTED), "adam without bias correction");
   EXPECT_EQ(yoke::optimizer_name(YOKE_LION), "lion");
+  EXPECT_EQ(yoke::optimizer_name(YOKE_MUON), "muon");
   EXPECT_EQ(yoke::optimizer_name(99), "unknown kind 99");
 }
 

@@ -69,8 +69,28 @@ struct Moments {
   at::Tensor first, second;
 };
 
-void update(
-    const PlainRun& run, int64_t step, at::Tensor param, const at::Tensor& grad, Moments& m) {
+// Muon updates the matrices of the blocks between the embedding and the head.
+bool is_hidden_matrix(const std::string& name, const at::Tensor& param) {
+  return param.dim() == 2 && name != "model.embed_tokens.weight" && name != "lm_head.weight";
+}
+
+// Returns the matrix with all singular values brought close to 1.
+at::Tensor orthogonal(at::Tensor x) {
+  if (x.size(0) > x.size(1)) return orthogonal(x.t()).t();
+  x = x / at::clamp_min(at::norm(x), 1e-7);
+  for (int n = 0; n < 5; ++n) {
+    const at::Tensor s = at::mm(x, x.t());
+    x = 3.4445 * x + at::mm(-4.7750 * s + 2.0315 * at::mm(s, s), x);
+  }
+  return x;
+}
+
+void update(const PlainRun& run,
+            int64_t step,
+            const std::string& name,
+            at::Tensor param,
+            const at::Tensor& grad,
+            Moments& m) {
   const double lr = run.lr(step);
   const bool decays = !run.decay_matrices || param.dim() > 1;
   at::Tensor g = grad;
@@ -79,6 +99,13 @@ void update(
   if (run.optimizer == "sgd") {
     m.first = run.momentum * m.first + g;
     param.sub_(lr * m.first);
+    return;
+  }
+  if (run.optimizer == "muon" && is_hidden_matrix(name, param)) {
+    const double mu = run.momentum;
+    m.first = mu * m.first + (1 - mu) * g;
+    const auto width = static_cast<double>(std::max(param.size(0), param.size(1)));
+    param.sub_(lr * 0.2 * std::sqrt(width) * orthogonal(mu * m.first + (1 - mu) * g));
     return;
   }
   if (run.optimizer == "lion") {
@@ -118,7 +145,7 @@ PlainResult train_plain(const PlainRun& run, const std::vector<uint8_t>& text) {
     const double scale = run.clip > 0 ? std::min(1.0, run.clip / (norm + 1e-6)) : 1.0;
     at::NoGradGuard no_grad;
     for (auto& [name, p] : params) {
-      update(run, step, p, p.grad() * scale, moments[name]);
+      update(run, step, name, p, p.grad() * scale, moments[name]);
       p.mutable_grad() = at::Tensor();
     }
     result.loss.push_back(loss.item<double>());

@@ -29,16 +29,18 @@ bool corrects(int32_t kind) {
 
 class AdamW final : public Optimizer {
  public:
-  AdamW(const YokeOptimizer& config, const ShardState& state)
+  AdamW(const YokeOptimizer& config, const ShardState& state, const std::vector<FlatSpan>& spans)
       : Optimizer(state),
         config_(config),
         adds_decay_(config.kind == YOKE_ADAM || config.kind == YOKE_ADAM_UNCORRECTED),
         step_(corrects(config.kind) ? fp32_step_ : at::full_like(fp32_step_, kLateStep)),
         grads_(state.grads),
         casts_(state.grads.scalar_type() != state.params.scalar_type()) {
-    moments_ = {{"exp_avg", at::zeros_like(state.params)},
-                {"exp_avg_sq", at::zeros_like(state.params)}};
-    for (const FlatSpan& span : state.spans) {
+    std::vector<FlatRange> ranges;
+    for (const FlatSpan& span : spans) ranges.push_back({span.begin, span.count});
+    moments_ = {Moment("exp_avg", state.params, ranges),
+                Moment("exp_avg_sq", state.params, ranges)};
+    for (const FlatSpan& span : spans) {
       const int64_t size = casts_ ? elements_at_a_time(state.params) : span.count;
       for (int64_t done = 0; done < span.count; done += size)
         add(state, span, span.begin + done, std::min(size, span.count - done));
@@ -69,8 +71,8 @@ class AdamW final : public Optimizer {
     if (call == calls_.end()) call = calls_.insert(call, Call{{}, {}, {}, {}, {}, decay});
     call->params.push_back(state.params.narrow(0, begin, count));
     call->grads.push_back(state.grads.narrow(0, begin, count));
-    call->exp_avgs.push_back(moments_[0].values.narrow(0, begin, count));
-    call->exp_avg_sqs.push_back(moments_[1].values.narrow(0, begin, count));
+    call->exp_avgs.push_back(moments_[0].of(begin, count));
+    call->exp_avg_sqs.push_back(moments_[1].of(begin, count));
     call->steps.push_back(step_);
   }
 
@@ -120,8 +122,10 @@ class AdamW final : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(const YokeOptimizer& config, const ShardState& state) {
-  return std::make_unique<AdamW>(config, state);
+std::unique_ptr<Optimizer> make_adamw(const YokeOptimizer& config,
+                                      const ShardState& state,
+                                      const std::vector<FlatSpan>& spans) {
+  return std::make_unique<AdamW>(config, state, spans);
 }
 
 }  // namespace yoke::ptd

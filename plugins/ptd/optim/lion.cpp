@@ -13,7 +13,7 @@ namespace {
 class Lion final : public Optimizer {
  public:
   Lion(const YokeOptimizer& config, const ShardState& state) : Optimizer(state), config_(config) {
-    moments_ = {{"exp_avg", at::zeros_like(state.params)}};
+    moments_ = {Moment("exp_avg", state.params)};
     const int64_t most = elements_at_a_time(state.params);
     for (const FlatSpan& span : state.spans) {
       for (int64_t done = 0; done < span.count; done += most) {

@@ -1,5 +1,5 @@
 // Optimizers that update the flat shards. AdamW and Adam use one fused kernel, which also clips
-// where its precision allows; Lion and SGD use single operators. The formulas are those of
+// where its precision allows; Lion, Muon and SGD use single operators. The formulas are those of
 // YokeOptimizer in the contract.
 //
 //   optimizer.begin_step(n, lr);        // step number and learning rate
@@ -14,19 +14,30 @@
 #include <memory>
 #include <vector>
 
+#include "plugins/ptd/collectives/comm.hpp"
 #include "plugins/ptd/optim/grad_norm.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
 
 namespace yoke::ptd {
 
-// One moment of all trainable elements. `values` is flat, in the element order of
-// ShardState::params.
+// A moment of some or all trainable elements.
 struct Moment {
-  const char* kind;  // kind of the checkpoint pieces with these values
-  at::Tensor values;
+  // Make zero moments: of all elements of ShardState::params, or of those that lie in the ranges,
+  // which are in order.
+  Moment(const char* kind, const at::Tensor& params);
+  Moment(const char* kind, const at::Tensor& params, std::vector<FlatRange> ranges);
+
+  // Returns a view of the moments of consecutive elements of ShardState::params; undefined if these
+  // have no moment of this kind. They must lie in one range, or outside of all.
+  at::Tensor of(int64_t begin, int64_t count) const;
+
+  const char* kind;               // kind of the checkpoint pieces with these values
+  at::Tensor values;              // flat, one range after the other
+  std::vector<FlatRange> ranges;  // elements that have the moment
 };
 
-// Used by one thread at a time. No function is collective.
+// Used by one thread at a time. update() and update_with() of Muon are collective over the ranks
+// with the shards of one replica; no other function is.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -34,7 +45,7 @@ class Optimizer {
   // Starts training step `step` (1 is the first) with learning rate lr. Both are also written into
   // tensors that update_with() reads, so this call must not be part of a recorded graph: a replay
   // would write the old values.
-  void begin_step(int64_t step, double lr);
+  virtual void begin_step(int64_t step, double lr);
 
   // Updates state.params from state.grads times scale, a number above 0: the clip divided by the
   // factor of the loss. The values in state.grads are unspecified afterwards.
@@ -63,12 +74,23 @@ class Optimizer {
   double lr_ = 0;
 };
 
-// Returns an optimizer of config.kind. The state must outlive it. Throws Error(INVALID_ARGUMENT)
-// for an unknown kind.
-std::unique_ptr<Optimizer> make_optimizer(const YokeOptimizer& config, const ShardState& state);
+// Returns an optimizer of config.kind. model: the blocks of this rank. unshard: the communicator of
+// the ranks with the shards of one replica. The state and the communicator must outlive the
+// optimizer. Throws Error(INVALID_ARGUMENT) for an unknown kind.
+std::unique_ptr<Optimizer> make_optimizer(const YokeOptimizer& config,
+                                          const ShardState& state,
+                                          const ModelSpec& model,
+                                          const Comm& unshard);
 
-// The optimizers, each in its own file. make_adamw is for all kinds that are variants of AdamW.
-std::unique_ptr<Optimizer> make_adamw(const YokeOptimizer& config, const ShardState& state);
+// The optimizers, each in its own file. make_adamw is for all kinds that are variants of AdamW; it
+// updates only the elements of `spans`.
+std::unique_ptr<Optimizer> make_adamw(const YokeOptimizer& config,
+                                      const ShardState& state,
+                                      const std::vector<FlatSpan>& spans);
+std::unique_ptr<Optimizer> make_muon(const YokeOptimizer& config,
+                                     const ShardState& state,
+                                     const ModelSpec& model,
+                                     const Comm& unshard);
 std::unique_ptr<Optimizer> make_lion(const YokeOptimizer& config, const ShardState& state);
 std::unique_ptr<Optimizer> make_sgd(const YokeOptimizer& config, const ShardState& state);
 

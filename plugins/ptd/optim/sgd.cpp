@@ -11,7 +11,7 @@ class Sgd final : public Optimizer {
  public:
   Sgd(const YokeOptimizer& config, const ShardState& state)
       : Optimizer(state), config_(config), params_(state.params), grads_(state.grads) {
-    if (config.momentum != 0) moments_ = {{"momentum", at::zeros_like(state.params)}};
+    if (config.momentum != 0) moments_ = {Moment("momentum", state.params)};
     for (const FlatSpan& span : state.spans) {
       if (span.decay) decayed_.push_back(params_.narrow(0, span.begin, span.count));
     }

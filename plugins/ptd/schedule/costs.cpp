@@ -55,8 +55,9 @@ std::vector<int64_t> ActionCosts::activation_bytes() const {
   return known_ ? live_activations(spec_, actions_, blocks_) : std::vector<int64_t>();
 }
 
-// Only passes over blocks count. The norm of the gradients needs less than 1 % of their memory, and
-// the update a buffer of a fixed size, at a time when no activations exist.
+// Only passes over blocks count. The norm of the gradients needs less than 1 % of their memory. The
+// update needs a buffer of a fixed size, or with Muon two units in the compute type, at a time when
+// no activations exist.
 std::vector<int64_t> ActionCosts::temporary_bytes() const {
   const auto has_passes = [](const BlockCost& block) { return block.passes.has_value(); };
   if (!known_ || !std::all_of(blocks_.begin(), blocks_.end(), has_passes)) return {};
@@ -94,6 +95,8 @@ Payload ActionCosts::payload_of(const Action& action) const {
     case ActionKind::kUnshard:
     case ActionKind::kReduceGrad:
       return {Traffic::kShards, action.bytes};
+    case ActionKind::kUpdate:
+      return {action.bytes > 0 ? Traffic::kShards : Traffic::kNone, action.bytes};
     case ActionKind::kAllReduceGrad:
       return {Traffic::kReplicas, action.bytes};
     default:

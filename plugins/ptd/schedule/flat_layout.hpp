@@ -25,6 +25,11 @@ struct ShardPiece {
   int64_t offset = 0;
 };
 
+// A contiguous range of a flat tensor.
+struct FlatRange {
+  int64_t begin, count;  // first element, and number of elements
+};
+
 // A contiguous range of a flat tensor in which all parameters, and their padding, have the same
 // flags.
 struct FlatSpan {

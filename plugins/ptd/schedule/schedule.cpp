@@ -66,7 +66,7 @@ class Builder {
       exchange_tied();
       if (spec_.reduce_partial_grads) out_.push_back({.kind = ActionKind::kReducePartialGrads});
       out_.push_back({.kind = ActionKind::kReduceScalars});
-      out_.push_back({.kind = ActionKind::kUpdate});
+      out_.push_back({.kind = ActionKind::kUpdate, .bytes = spec_.update_bytes});
     }
     return std::move(out_);
   }

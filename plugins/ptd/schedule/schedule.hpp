@@ -53,7 +53,7 @@ enum class ActionKind : uint8_t {
   kReducePartialGrads,  // all-reduce the gradients of tp-replicated parameters over tp
   kReduceLoss,          // evaluation: all-reduce loss and number of targets over the world
   kReduceScalars,       // all-reduce loss, number of targets and squared gradient norm
-  kUpdate,              // clip the gradients and update the shards
+  kUpdate,              // clip the gradients and update the shards; Muon gathers matrices for it
 };
 
 // The communicators that actions use. The members of Comms (collectives/comm.hpp) have these names.
@@ -191,7 +191,8 @@ struct StepSpec {
   // Bytes of the rounded weights that a training step of several micro-batches keeps; 0 = it rounds
   // weights at every use.
   int64_t rounding_bytes = 0;
-  int64_t scale_bytes = 0;  // bytes of one number for each parameter that is gathered in fp8
+  int64_t scale_bytes = 0;   // bytes of one number for each parameter that is gathered in fp8
+  int64_t update_bytes = 0;  // bytes of the matrices that the update gathers over the shards
   bool reduce_partial_grads = false;  // gradients of tp-replicated parameters are partial sums
   // Sums are added in an order that does not depend on the pipeline: ranks that share a parameter
   // add their gradients of it before the replicas do. Only with one shard.

@@ -21,7 +21,8 @@ struct ParamSpec {
   int partner = OwnStage::kNoRank;
   // False on the second of these two ranks: the gradient norm counts the parameter once.
   bool counted = true;
-  bool fp8 = false;  // gathered in fp8, not in the compute type
+  bool fp8 = false;       // gathered in fp8, not in the compute type
+  int64_t muon_rows = 0;  // rows of a hidden matrix that Muon updates; 0 = another parameter
 };
 
 struct ModelSpec {

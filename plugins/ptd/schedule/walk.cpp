@@ -363,6 +363,7 @@ std::string Walk::end(const Action& a) {
     return gradients_final();
   }
   if (scalars_ == 0) return fail(CheckedRule::kEnd, "ReduceScalars has not run");
+  if (a.bytes != spec_.update_bytes) return fail(CheckedRule::kBytes, "wrong bytes");
   ++updates_;
   return "";
 }

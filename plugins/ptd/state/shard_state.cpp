@@ -74,9 +74,9 @@ ShardState::ShardState(const ModelSpec& model,
                        const UnitMap& map,
                        int shards,
                        int which,
-                       Dtypes dtypes,
+                       Dtypes element_types,
                        at::Device device)
-    : shard(which) {
+    : dtypes(element_types), shard(which) {
   // The compute type is the narrowest: an offset that is aligned for it is aligned for all others.
   const auto item_size = static_cast<int64_t>(c10::elementSize(dtypes.compute));
   int64_t trainable = 0, constant = 0;

@@ -45,6 +45,7 @@ struct ShardState {
   // Returns views of those spans of a flat tensor whose parameters are tp-replicated.
   std::vector<at::Tensor> tp_replicated_parts(const at::Tensor& flat) const;
 
+  Dtypes dtypes;
   int shard;  // index of this rank's shard
   std::vector<UnitShard> units;
   std::vector<FlatSpan> spans;     // spans of params and grads, in order, without gaps

@@ -71,6 +71,10 @@ static int32_t plan(const YokePlanArgs* args, YokePlan* plan, YokeError* err) {
   refused += yoke_resolve_degrees(args, plan, YOKE_PP, "remove it: every rank is a stage");
   refused += resolve_stages(args, plan);
   refused += yoke_resolve_flat(args, plan);
+  /* A stage does not know which blocks are the first and the last of the model. */
+  if (yoke_is_muon(plan->optimizer->kind))
+    refused += yoke_refuse(
+        args, "train.optimizer", "muon", "adamw | adam | lion | sgd", "set it to \"adamw\"");
   if (refused > 0)
     return yoke_fail(err, YOKE_INVALID_ARGUMENT, "the plan was refused for %d reason(s)", refused);
   choose_micro_batch(plan);

@@ -29,8 +29,7 @@
 #ifndef YOKE_FLAT_H_
 #define YOKE_FLAT_H_
 
-#include <math.h>
-
+#include "yoke/muon.h"
 #include "yoke/optimizer.h"
 #include "yoke/walk.h"
 
@@ -58,11 +57,11 @@ static inline int yoke_resolve_flat(const YokePlanArgs* args, YokePlan* plan) {
     n += yoke_refuse(
         args, "precision.reduce", "another dtype", "the dtype of precision.param", "remove it");
   if (!yoke_is_adam(plan->optimizer->kind) && !yoke_is_lion(plan->optimizer->kind) &&
-      plan->optimizer->kind != YOKE_SGD)
+      !yoke_is_muon(plan->optimizer->kind) && plan->optimizer->kind != YOKE_SGD)
     n += yoke_refuse(args,
                      "train.optimizer",
                      "another optimizer",
-                     "adamw | adam | lion | sgd",
+                     "adamw | adam | lion | muon | sgd",
                      "set it to \"adamw\"");
   return n;
 }
@@ -94,6 +93,8 @@ typedef struct YokeFlat {
   int64_t bound;
   /* Memory for yoke_walk, one entry for each block of the model. */
   YokeBlockState* blocks;
+  /* Memory for yoke_muon. */
+  double* matrix;
   /* Dtype of all arrays, YOKE_F32 or YOKE_F64. */
   int32_t dtype;
   int32_t reserved;
@@ -110,8 +111,8 @@ static inline void* yoke_flat_at(const YokeFlat* f, void* array, int64_t i) {
 static inline void yoke_flat_free(YokeFlat* f) {
   /* The blocks must not read memory that is gone. Unbinding cannot fail. */
   while (f->bound > 0) f->model->bind_param(f->model->ctx, --f->bound, NULL, NULL);
-  /* The one allocation that starts at value also holds grad and the moments. */
   free(f->value);
+  free(f->matrix);
   free(f->blocks);
   free(f->begin);
   memset(f, 0, sizeof *f);
@@ -156,6 +157,7 @@ static inline int32_t yoke_flat_allocate(YokeFlat* f, YokeError* err) {
   uint64_t i;
   f->begin = (int64_t*)calloc(s->num_params + 1, sizeof *f->begin);
   f->blocks = (YokeBlockState*)calloc(s->num_blocks + 1, sizeof *f->blocks);
+  f->matrix = (double*)calloc((size_t)yoke_muon_memory(f->optimizer, s) + 1, sizeof *f->matrix);
   /* Two passes over the parameters: first the trainable ones, then the frozen ones, so that
    * gradients and moments need no gaps. */
   for (trainable = 1; trainable >= 0 && f->begin != NULL; --trainable) {
@@ -168,7 +170,7 @@ static inline int32_t yoke_flat_allocate(YokeFlat* f, YokeError* err) {
   }
   /* One more byte, so that a model without parameters does not look like a failure. */
   f->value = calloc((size_t)(f->size + 3 * f->trainable) + 1, (size_t)yoke_item_size(f->dtype));
-  if (f->begin == NULL || f->blocks == NULL || f->value == NULL)
+  if (f->begin == NULL || f->blocks == NULL || f->matrix == NULL || f->value == NULL)
     return yoke_fail(err, YOKE_RESOURCE_EXHAUSTED, "out of memory");
   f->grad = yoke_flat_at(f, f->value, f->size);
   f->moment[0] = yoke_flat_at(f, f->grad, f->trainable);
@@ -189,7 +191,6 @@ static inline int32_t yoke_flat_make(YokeFlat* f,
   f->model = model;
   f->optimizer = plan->optimizer;
   f->dtype = plan->param_dtype;
-  /* The kinds also decide how many moments a checkpoint has. */
   yoke_moments(f->optimizer, f->kind);
   code = yoke_flat_allocate(f, err);
   for (i = 0; i < (int64_t)model->summary->num_params && code == YOKE_OK; ++i)
@@ -200,13 +201,19 @@ static inline int32_t yoke_flat_make(YokeFlat* f,
 }
 
 /* Fills in the bytes that wrap_model reports: parameters, gradients and moments. All other fields
- * of *out stay as they are. Moments that an optimizer does not have are allocated as well, but
- * never touched: they take no memory and are not counted. */
+ * of *out stay as they are. Moments that a parameter does not have are allocated as well, but never
+ * touched: they take no memory and are not counted. */
 static inline void yoke_flat_bytes(const YokeFlat* f, YokeWrapResult* out) {
+  const YokeModelSummary* s = f->model->summary;
   const int64_t item = yoke_item_size(f->dtype);
+  const char* kinds[2];
+  int64_t i;
   out->param_bytes = f->size * item;
   out->grad_bytes = f->trainable * item;
-  out->optimizer_bytes = out->grad_bytes * ((f->kind[0] != NULL) + (f->kind[1] != NULL));
+  out->optimizer_bytes = 0;
+  for (i = 0; i < (int64_t)s->num_params; ++i)
+    out->optimizer_bytes +=
+        yoke_moments_of(f->optimizer, s, i, kinds) * yoke_count(s->params[i]) * item;
 }
 
 /* ---- A step ----
@@ -266,17 +273,6 @@ static inline int32_t yoke_flat_run(
   return YOKE_OK;
 }
 
-/* Checks that the targets which all ranks have summed are those that the host announced for the
- * batch. Otherwise the mean would be over the wrong number: fails with YOKE_INVALID_ARGUMENT. */
-static inline int32_t yoke_check_weight(const YokeBatch* batch, double summed, YokeError* err) {
-  if (fabs(summed - batch->token_weight) <= 1e-9 * summed) return YOKE_OK;
-  return yoke_fail(err,
-                   YOKE_INVALID_ARGUMENT,
-                   "the batch announces %.17g targets, but its losses have %.17g",
-                   batch->token_weight,
-                   summed);
-}
-
 /* Returns the 2-norm of f->grad, +infinity if it is not finite. Call it after the sum over the
  * ranks: then it is the global norm, the same on every rank. */
 static inline double yoke_flat_norm(const YokeFlat* f) {
@@ -287,22 +283,36 @@ static inline double yoke_flat_norm(const YokeFlat* f) {
   return yoke_gradient_norm(squares);
 }
 
-/* Updates parameter i. scale: clip factor of the gradient. Called by yoke_flat_update. */
+/* Updates parameter i as a matrix, by Muon. scale: clip factor of the gradient. Called by
+ * yoke_flat_update. */
+static inline void yoke_flat_update_matrix(YokeFlat* f, int64_t i, double scale, double lr) {
+  const YokeMatrix matrix = {f->model->summary->params[i],
+                             yoke_flat_at(f, f->value, f->begin[i]),
+                             yoke_flat_at(f, f->moment[0], f->begin[i]),
+                             yoke_flat_at(f, f->grad, f->begin[i]),
+                             f->dtype,
+                             f->dtype};
+  yoke_muon(f->optimizer, lr, scale, &matrix, f->matrix);
+}
+
+/* Does the same for a parameter that is updated element by element. */
 static inline void yoke_flat_update_param(YokeFlat* f, int64_t i, double scale, double lr) {
   const YokeParameter* p = f->model->summary->params[i];
   /* The bias corrections are the same for all elements, so they are computed once. */
   const YokeUpdate step = yoke_update_step(f->optimizer, f->step, lr, p->decay);
   int64_t k = f->begin[i], end = k + yoke_count(p);
   double moments[2] = {0, 0};
+  const char* kinds[2];
+  const int count = yoke_moments_of(f->optimizer, f->model->summary, i, kinds);
   int m;
   for (; k < end; ++k) {
     const double gradient = scale * yoke_get(f->grad, f->dtype, k);
-    for (m = 0; m < 2 && f->kind[m] != NULL; ++m) moments[m] = yoke_get(f->moment[m], f->dtype, k);
+    for (m = 0; m < count; ++m) moments[m] = yoke_get(f->moment[m], f->dtype, k);
     yoke_set(f->value,
              f->dtype,
              k,
              yoke_update(&step, yoke_get(f->value, f->dtype, k), gradient, moments));
-    for (m = 0; m < 2 && f->kind[m] != NULL; ++m) yoke_set(f->moment[m], f->dtype, k, moments[m]);
+    for (m = 0; m < count; ++m) yoke_set(f->moment[m], f->dtype, k, moments[m]);
   }
 }
 
@@ -311,12 +321,15 @@ static inline void yoke_flat_update_param(YokeFlat* f, int64_t i, double scale, 
  * changes, f->step included. See yoke/optimizer.h for the formulas. */
 static inline void yoke_flat_update(YokeFlat* f, int64_t step, double lr, double norm) {
   const double scale = yoke_clip_scale(f->optimizer->clip, norm);
-  uint64_t i;
+  int64_t i;
   /* A NaN or an overflow somewhere in the gradients: skip the update on every rank. */
   if (!isfinite(norm)) return;
   f->step = step;
-  for (i = 0; i < f->model->summary->num_params; ++i) {
-    if (f->model->summary->params[i]->trainable) yoke_flat_update_param(f, (int64_t)i, scale, lr);
+  for (i = 0; i < (int64_t)f->model->summary->num_params; ++i) {
+    if (yoke_updates_matrix(f->optimizer, f->model->summary, i))
+      yoke_flat_update_matrix(f, i, scale, lr);
+    else if (f->model->summary->params[i]->trainable)
+      yoke_flat_update_param(f, i, scale, lr);
   }
 }
 
@@ -351,8 +364,9 @@ static inline int32_t yoke_flat_visit(YokeFlat* f,
                                       int64_t replica,
                                       YokeError* err) {
   YokePiece piece;
+  const char* kinds[2];
   uint64_t i;
-  int m;
+  int m, count;
   memset(&piece, 0, sizeof piece);
   piece.header.struct_size = (uint32_t)sizeof piece;
   piece.header.struct_id = YOKE_ID_PIECE;
@@ -366,9 +380,10 @@ static inline int32_t yoke_flat_visit(YokeFlat* f,
     /* The rank holds the whole parameter: one contiguous span from element 0 on. */
     piece.count = piece.run = yoke_count(p);
     YOKE_TRY(yoke_flat_show(args, &piece, "param", yoke_flat_at(f, f->value, f->begin[i]), err));
-    for (m = 0; m < 2 && f->kind[m] != NULL && p->trainable; ++m)
-      YOKE_TRY(yoke_flat_show(
-          args, &piece, f->kind[m], yoke_flat_at(f, f->moment[m], f->begin[i]), err));
+    count = yoke_moments_of(f->optimizer, f->model->summary, (int64_t)i, kinds);
+    for (m = 0; m < count; ++m)
+      YOKE_TRY(
+          yoke_flat_show(args, &piece, kinds[m], yoke_flat_at(f, f->moment[m], f->begin[i]), err));
   }
   /* A scalar: no dimensions, one element. Its name is the optimizer's, not a parameter's. */
   piece.name = yoke_string("optimizer");

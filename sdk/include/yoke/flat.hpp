@@ -1,5 +1,5 @@
 // The state of a replica in flat arrays: yoke/flat.h as a class that throws and frees itself. fp32
-// and fp64, AdamW, Adam, Lion and SGD, on the CPU. Does not need LibTorch.
+// and fp64, AdamW, Adam, Lion, Muon and SGD, on the CPU. Does not need LibTorch.
 //
 //   YokeStepResult step(const YokeStepArgs& args) override {
 //     auto [loss, targets] = ranks_.sum(state_.run(args, host_));

@@ -1,6 +1,7 @@
 /* The arithmetic of the optimizers: gradient norm, clip factor, loss scale, and the update of one
  * element by AdamW, Adam, Lion and SGD. These are the formulas at YokeOptimizer in the contract.
- * Backends that use them agree to the last bit. C99, C++ and CUDA device code; needs libm.
+ * Backends that use them agree to the last bit. yoke/muon.h has the update of a matrix by Muon.
+ * C99, C++ and CUDA device code; needs libm.
  *
  *   norm = yoke_gradient_norm(sum_of_squares);               // over all ranks
  *   if (isfinite(norm)) {                                    // else skip the update on every rank
@@ -112,10 +113,21 @@ static inline int yoke_is_lion(int32_t kind) {
   return 0;
 }
 
+/* Returns whether the kind is Muon: yoke/muon.h computes it for the hidden matrices, and yoke_adamw
+ * for all other parameters. */
+static inline int yoke_is_muon(int32_t kind) {
+#if YOKE_ABI_MINOR >= 1
+  if (kind == YOKE_MUON) return 1;
+#endif
+  (void)kind;
+  return 0;
+}
+
 /* Writes the kinds of the moments that the optimizer keeps, as they are called in checkpoints, and
- * NULL for those it does not have. Returns their number: 0, 1 or 2. */
+ * NULL for those it does not have. Returns their number: 0, 1 or 2. With Muon these are the moments
+ * of parameters that are not hidden matrices; yoke_moments_of of yoke/muon.h knows the others. */
 static inline int yoke_moments(const YokeOptimizer* o, const char* kinds[2]) {
-  const int adam = yoke_is_adam(o->kind), lion = yoke_is_lion(o->kind);
+  const int adam = yoke_is_adam(o->kind) || yoke_is_muon(o->kind), lion = yoke_is_lion(o->kind);
   kinds[0] = adam || lion ? "exp_avg" : o->momentum != 0 ? "momentum" : NULL;
   kinds[1] = adam ? "exp_avg_sq" : NULL;
   return (kinds[0] != NULL) + (kinds[1] != NULL);
@@ -260,7 +272,8 @@ YOKE_HOST_DEVICE static inline double yoke_nesterov(const YokeSgd* s,
 
 /* ---- Any kind ---- */
 
-/* The constants of one step for one parameter, for the optimizer of a run. */
+/* The constants of one step for one parameter, for the optimizer of a run. With Muon, they are for
+ * a parameter that is not a hidden matrix. */
 typedef struct YokeUpdate {
   int32_t kind; /* YokeOptimizer.kind; decides which of the others has a meaning */
   YokeAdamW adamw;
@@ -288,7 +301,7 @@ static inline double yoke_update(const YokeUpdate* u,
                                  double value,
                                  double gradient,
                                  double moments[2]) {
-  if (yoke_is_adam(u->kind))
+  if (yoke_is_adam(u->kind) || yoke_is_muon(u->kind))
     return yoke_adamw(&u->adamw, value, gradient, &moments[0], &moments[1]);
   if (yoke_is_lion(u->kind)) return yoke_lion(&u->lion, value, gradient, &moments[0]);
   return yoke_sgd(&u->sgd, value, gradient, &moments[0]);

@@ -22,6 +22,8 @@ inline std::string optimizer_name(int32_t kind) {
       return "adam without bias correction";
     case YOKE_LION:
       return "lion";
+    case YOKE_MUON:
+      return "muon";
     default:
       return "unknown kind " + std::to_string(kind);
   }

@@ -618,7 +618,8 @@ enum {
   YOKE_ADAM = 3,
   YOKE_ADAMW_UNCORRECTED = 4,
   YOKE_ADAM_UNCORRECTED = 5,
-  YOKE_LION = 6
+  YOKE_LION = 6,
+  YOKE_MUON = 7
 };
 
 /* The optimizer of the run. Step t (the first is 1) updates the parameters from the mean gradient G
@@ -633,10 +634,23 @@ enum {
  *          m = beta2 * m + (1 - beta2) * g      kind "exp_avg"; after the update of p
  *   SGD    b = momentum * b + g                 kind "momentum"; exists only if momentum is not 0
  *          p = p - lr * b
+ *   Muon   m = momentum * m + (1 - momentum) * g           kind "exp_avg"; hidden matrices only
+ *          O = orthogonal(momentum * m + (1 - momentum) * g)
+ *          p = p - lr * 0.2 * sqrt(max(rows, columns)) * O
  *
  * Adam is AdamW, but weight decay changes the gradient, after clipping, and not the parameter:
  * g = g + weight_decay * p takes the place of the second line. The UNCORRECTED kinds are AdamW and
  * Adam without the factors 1 - beta1^t and 1 - beta2^t.
+ *
+ * With Muon, the hidden matrices are the trainable parameters of two dimensions that neither the
+ * first nor the last block lists. All other parameters are updated as with AdamW. orthogonal(X)
+ * divides X by its Frobenius norm, which counts as 1e-7 if it is smaller, and then repeats five
+ * times
+ *
+ *   X = a * X + (b * S + c * S * S) * X, S = X * transpose(X), a = 3.4445, b = -4.7750, c = 2.0315
+ *
+ * or the same on the transpose if X has more rows than columns. This brings the singular values
+ * close to 1. If the compute dtype has 16 bits, these products may be computed in bf16.
  *
  * If norm(G) is not finite, no rank changes any state, including "step", and the next step has the
  * same number t, with another batch. G is the gradient without the factor
@@ -648,7 +662,7 @@ typedef struct YokeOptimizer {
   double beta1;
   double beta2;
   double eps;
-  double momentum;     /* momentum of SGD; 0 = none */
+  double momentum;     /* momentum of SGD, 0 = none; decay rate of Muon's moment */
   double weight_decay; /* decoupled from the gradient, also for SGD; not for Adam */
   double clip;         /* bound of the global gradient norm; 0 = no clipping */
   double lr;           /* highest learning rate of the run; YokeStepArgs.lr is that of a step */

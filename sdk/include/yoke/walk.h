@@ -9,6 +9,8 @@
 #ifndef YOKE_WALK_H_
 #define YOKE_WALK_H_
 
+#include <math.h>
+
 #include "yoke/author.h"
 
 #ifdef __cplusplus
@@ -129,6 +131,17 @@ static inline int64_t yoke_walk_bytes(const YokeModelSummary* s, int64_t sequenc
     bytes += (s->blocks[b]->activation_bytes + s->blocks[b]->carry_bytes) * sequences;
   }
   return bytes;
+}
+
+/* Checks that the targets which all ranks have summed are those that the host announced for the
+ * batch. Otherwise the mean would be over the wrong number: fails with YOKE_INVALID_ARGUMENT. */
+static inline int32_t yoke_check_weight(const YokeBatch* batch, double summed, YokeError* err) {
+  if (fabs(summed - batch->token_weight) <= 1e-9 * summed) return YOKE_OK;
+  return yoke_fail(err,
+                   YOKE_INVALID_ARGUMENT,
+                   "the batch announces %.17g targets, but its losses have %.17g",
+                   batch->token_weight,
+                   summed);
 }
 
 #ifdef __cplusplus

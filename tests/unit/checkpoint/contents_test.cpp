@@ -26,8 +26,7 @@ StoredTensor tensor(const std::string& name,
 StateContents contents() {
   StateContents c;
   c.params = {{"a", {2, 3}}, {"b", {2, 3}}};
-  c.trainable = {"a"};
-  c.moments = {"exp_avg", "exp_avg_sq"};
+  c.moments = {{"exp_avg", {"a"}}, {"exp_avg_sq", {"a"}}};
   c.own_kinds = {"error"};
   return c;
 }

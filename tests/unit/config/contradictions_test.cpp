@@ -46,6 +46,9 @@ INSTANTIATE_TEST_SUITE_P(
         file("[train]\noptimizer = \"lion\"\nbias_correction = false",
              "train.bias_correction = false (run.toml:5) has no effect with train.optimizer = "
              "\"lion\" (run.toml:4); only adamw and adam correct moments; remove it"),
+        file("[train]\noptimizer = \"muon\"",
+             "train.optimizer = \"muon\" (run.toml:4) needs a momentum above 0; add train.momentum "
+             "= 0.95"),
         word("precision.fp8_recipe=rowwise",
              "precision.fp8_recipe = \"rowwise\" (command line) has no effect with "
              "precision.product = \"param\" (default); set precision.product = \"fp8\", or leave "

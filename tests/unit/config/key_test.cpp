@@ -119,10 +119,10 @@ INSTANTIATE_TEST_SUITE_P(
     BadChoice,
     KeyFault,
     ::testing::Values(
-        file(
-            "[train]\noptimizer = \"lyon\"",
-            "run.toml:4: train.optimizer = \"lyon\": allowed: adamw, adam, lion, sgd; did you mean "
-            "'lion'?"),
+        file("[train]\noptimizer = \"lyon\"",
+             "run.toml:4: train.optimizer = \"lyon\": allowed: adamw, adam, lion, muon, sgd; did "
+             "you mean "
+             "'lion'?"),
         file("[train]\nschedule = \"step\"",
              "run.toml:4: train.schedule = \"step\": allowed: constant, linear, cosine, "
              "cosine_restarts, polynomial, "

@@ -181,7 +181,7 @@ TEST(Schema, NamesRangesInWords) {
   EXPECT_EQ(allowed(*find_key("train.global_batch")), "1 or more");
   EXPECT_EQ(allowed(*find_key("train.lr")), "above 0");
   EXPECT_EQ(allowed(*find_key("data.holdout")), "at least 0 and below 1");
-  EXPECT_EQ(allowed(*find_key("train.optimizer")), "adamw, adam, lion, sgd");
+  EXPECT_EQ(allowed(*find_key("train.optimizer")), "adamw, adam, lion, muon, sgd");
   EXPECT_EQ(allowed(*find_key("model.tied")), "true, false");
   EXPECT_EQ(allowed(*find_key("pp_degree")), "1 or more");
   EXPECT_EQ(allowed(*find_key("dp_degree")), "1 or more");

@@ -66,7 +66,10 @@ void expect_as_wrapped(const Job& job) {
     const YokeWrapResult& wrapped = session.wrapped;
     EXPECT_EQ(predicted.param_bytes, wrapped.param_bytes);
     EXPECT_EQ(predicted.grad_bytes, wrapped.grad_bytes);
-    EXPECT_EQ(predicted.optimizer_bytes, wrapped.optimizer_bytes);
+    // The shards of a rank may have fewer hidden matrices than those of another.
+    EXPECT_GE(predicted.optimizer_bytes, wrapped.optimizer_bytes);
+    if (job.optimizer != YOKE_MUON || job.shards == 1)
+      EXPECT_EQ(predicted.optimizer_bytes, wrapped.optimizer_bytes);
     EXPECT_EQ(largest(predicted, &ForecastAction::unsharded_bytes), wrapped.unsharded_bytes);
     EXPECT_EQ(largest(predicted, &ForecastAction::activation_bytes), wrapped.activation_bytes);
     EXPECT_GT(wrapped.activation_bytes, 0);
@@ -106,6 +109,12 @@ TEST(Forecast, KnowsOptimizersAndOptions) {
     job.optimizer = kind;
     expect_as_wrapped(job);
   }
+  job.optimizer = YOKE_MUON;
+  for (const int shards : {1, 2}) {
+    job.shards = shards;
+    expect_as_wrapped(job);
+  }
+  job.optimizer = YOKE_LION;
   job.options["activation_checkpoint"] = "full";
   expect_as_wrapped(job);
   job.options["pp_schedule"] = "zb_h1";

@@ -7,6 +7,7 @@
 
 #include "plugins/ptd/optim/grad_norm.hpp"
 #include "yoke/backend.hpp"
+#include "yoke/muon.h"
 
 namespace yoke::ptd {
 namespace {
@@ -15,13 +16,24 @@ namespace {
 // has more elements than the optimizer casts at a time.
 const ModelSpec kModel{{{(1 << 20) + 50, true, true}, {33, true, true}, {21, true, false}},
                        {{0, 1, 2}}};
+// A model with three hidden matrices for Muon, of 3 x 8, 9 x 4 and 5 x 5 elements, and two other
+// parameters between them. It has two units.
+const ModelSpec kMatrices{{{24, true, true, false, OwnStage::kNoRank, true, false, 3},
+                           {33, true, true},
+                           {36, true, false, false, OwnStage::kNoRank, true, false, 9},
+                           {7, true, false},
+                           {25, true, true, false, OwnStage::kNoRank, true, false, 5}},
+                          {{0, 1, 2, 3}, {4}}};
+const Comm kAlone;
 constexpr Dtypes kFp64{at::kDouble, at::kDouble, at::kDouble},
     kFp32{at::kFloat, at::kFloat, at::kFloat}, kBf16{at::kBFloat16, at::kFloat, at::kBFloat16},
     kWideReduce{at::kFloat, at::kFloat, at::kDouble};
 
 struct Fixture {
   Fixture(int32_t kind, double momentum, Dtypes dtypes)
-      : state(kModel, make_units(kModel, 1, 4), 1, 0, dtypes, at::kCPU) {
+      : Fixture(kind, momentum, dtypes, kind == YOKE_MUON ? kMatrices : kModel) {}
+  Fixture(int32_t kind, double momentum, Dtypes dtypes, const ModelSpec& its_model)
+      : model(its_model), state(model, make_units(model, 1, 4), 1, 0, dtypes, at::kCPU) {
     config.header = YOKE_HEADER(YokeOptimizer, YOKE_ID_OPTIMIZER);
     config.kind = kind;
     config.beta1 = 0.9;
@@ -29,10 +41,11 @@ struct Fixture {
     config.eps = 1e-8;
     config.momentum = momentum;
     config.weight_decay = 0.1;
-    optimizer = make_optimizer(config, state);
+    optimizer = make_optimizer(config, state, model, kAlone);
     state.params.copy_(at::sin(at::arange(state.params.numel(), state.params.options())));
   }
   YokeOptimizer config{};
+  const ModelSpec& model;
   ShardState state;
   std::unique_ptr<Optimizer> optimizer;
 };
@@ -180,6 +193,79 @@ TEST(Lion, IsTheContractsFormula) {
   for (const Dtypes& dtypes : {kFp64, kBf16}) check_lion(dtypes, 0.3, 2e-6, true);
 }
 
+// Compares with the functions of yoke/optimizer.h, which have their own tests.
+void check_muon(Dtypes dtypes, double scale, double bound, bool unseen = false) {
+  Fixture f(YOKE_MUON, 0.9, dtypes);
+  Plain plain(f.state);
+  const auto doubles = [](const at::Tensor& t) { return t.to(at::kDouble).clone(); };
+  at::Tensor p = doubles(plain.p), m = doubles(plain.m), v = doubles(plain.v);
+  YokeOptimizer adamw = f.config;
+  adamw.kind = YOKE_ADAMW;
+  for (int step = 1; step <= 5; ++step) {
+    f.state.grads.copy_(gradient(f.state, step));
+    if (unseen)
+      update_unseen(f, step, scale);
+    else
+      update_seen(f, step, scale);
+    const at::Tensor grad = doubles(gradient(f.state, step)) * scale;
+    for (const ShardState::UnitShard& unit : f.state.units) {
+      for (const FlatLayout::Slot& slot : unit.layout.slots()) {
+        const ParamSpec& spec = f.model.params[slot.param];
+        const int64_t at = unit.begin + slot.offset, rows = spec.muon_rows;
+        double *value = p.data_ptr<double>() + at, *g = grad.data_ptr<double>() + at;
+        double *first = m.data_ptr<double>() + at, *second = v.data_ptr<double>() + at;
+        const YokeUpdate rest = yoke_update_step(&adamw, step, 1e-2, spec.decay);
+        if (rows == 0) {
+          for (int64_t k = 0; k < slot.numel; ++k)
+            value[k] = yoke_adamw(&rest.adamw, value[k], g[k], &first[k], &second[k]);
+          continue;
+        }
+        const int64_t shape[] = {rows, slot.numel / rows};
+        YokeParameter param{};
+        param.shape = shape;
+        param.ndim = 2;
+        param.decay = spec.decay;
+        std::vector<double> memory(slot.numel + yoke_orthogonalize_scratch(shape[0], shape[1]));
+        const YokeMatrix matrix{&param, value, first, g, YOKE_F64, YOKE_F64};
+        yoke_muon(&f.config, 1e-2, 1, &matrix, memory.data());
+      }
+    }
+  }
+  const auto of_slots = [&](const at::Tensor& all, const Moment* moment) {
+    std::vector<at::Tensor> parts;
+    for (const ShardState::UnitShard& unit : f.state.units) {
+      for (const FlatLayout::Slot& slot : unit.layout.slots()) {
+        const int64_t at = unit.begin + slot.offset;
+        const at::Tensor own =
+            moment == nullptr ? all.narrow(0, at, slot.numel) : moment->of(at, slot.numel);
+        if (own.defined())
+          parts.push_back(moment == nullptr ? own : own - all.narrow(0, at, slot.numel));
+      }
+    }
+    return at::cat(parts);
+  };
+  expect_same(of_slots(f.state.params, nullptr), of_slots(p, nullptr), bound);
+  const std::vector<Moment>& moments = f.optimizer->moments();
+  ASSERT_EQ(moments.size(), 3u);
+  for (const auto& [i, expected] : {std::pair{0, m}, {1, m}, {2, v}})
+    EXPECT_LE(of_slots(expected, &moments[i]).abs().max().item<double>(), 2e-6) << i;
+  EXPECT_EQ(of_slots(m, &moments[0]).numel(), 24 + 36 + 25) << "the hidden matrices";
+  EXPECT_EQ(of_slots(m, &moments[1]).numel(), 33 + 7) << "the others";
+  EXPECT_EQ(of_slots(v, &moments[2]).numel(), 33 + 7);
+}
+
+TEST(Muon, IsTheContractsFormula) {
+  for (const double scale : {1.0, 0.3}) check_muon(kFp64, scale, 1e-13);
+  for (const Dtypes& dtypes : {kFp32, kWideReduce}) {
+    check_muon(dtypes, 0.3, 5e-6);
+    check_muon(dtypes, 0.3, 5e-6, true);
+  }
+  check_muon(kFp64, 0.3, 5e-6, true);
+  // The products are in bf16.
+  check_muon(kBf16, 0.3, 5e-3);
+  check_muon(kBf16, 0.3, 5e-3, true);
+}
+
 void check_sgd(Dtypes dtypes, double momentum, double bound, bool unseen = false) {
   Fixture f(YOKE_SGD, momentum, dtypes);
   Plain plain(f.state);
@@ -207,7 +293,8 @@ TEST(Sgd, IsTheContractsFormula) {
 }
 
 TEST(Optimizer, ANormThatIsNotFiniteUpdatesNothingWithoutALook) {
-  for (const int32_t kind : {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAM_UNCORRECTED, YOKE_LION, YOKE_SGD}) {
+  for (const int32_t kind :
+       {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAM_UNCORRECTED, YOKE_LION, YOKE_SGD, YOKE_MUON}) {
     Fixture f(kind, 0.9, kFp32);
     for (int step = 1; step <= 2; ++step) {
       f.state.grads.copy_(gradient(f.state, step));
@@ -218,6 +305,7 @@ TEST(Optimizer, ANormThatIsNotFiniteUpdatesNothingWithoutALook) {
     for (const Moment& moment : f.optimizer->moments()) moments.push_back(moment.values.clone());
     f.state.grads[7].fill_(INFINITY);
     f.state.grads[9].fill_(NAN);
+    f.state.grads[30].fill_(NAN);
     f.optimizer->begin_step(3, 1e-2);
     f.optimizer->update_with(clip_on_device(squared_norm(f.state.grads), 1.0));
     EXPECT_TRUE(at::equal(f.state.params, params)) << kind;
@@ -265,7 +353,8 @@ TEST(Optimizer, OnlyACommittedStepCounts) {
 }
 
 TEST(Optimizer, PaddingStaysZero) {
-  for (const int32_t kind : {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_LION, YOKE_SGD}) {
+  for (const int32_t kind :
+       {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_LION, YOKE_SGD, YOKE_MUON}) {
     Fixture f(kind, 0, kFp32);
     f.state.params.zero_();
     f.state.grads.zero_();
@@ -278,7 +367,7 @@ TEST(Optimizer, AnUnknownKindIsRefused) {
   ShardState state(kModel, make_units(kModel, 1, 4), 1, 0, kFp32, at::kCPU);
   YokeOptimizer config{};
   config.kind = 77;
-  EXPECT_THROW(make_optimizer(config, state), Error);
+  EXPECT_THROW(make_optimizer(config, state, kModel, kAlone), Error);
 }
 
 TEST(SquaredNorm, IsTheSumOfSquares) {

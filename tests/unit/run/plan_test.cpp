@@ -61,7 +61,8 @@ TEST(RunPlan, HasTheOptimizerOfTheRun) {
                                {"adam", true, YOKE_ADAM},
                                {"adamw", false, YOKE_ADAMW_UNCORRECTED},
                                {"adam", false, YOKE_ADAM_UNCORRECTED},
-                               {"lion", true, YOKE_LION}}) {
+                               {"lion", true, YOKE_LION},
+                               {"muon", true, YOKE_MUON}}) {
     RunConfig c = config(8);
     c.train.optimizer = expected.name;
     c.train.bias_correction = expected.bias_correction;
