@@ -5,11 +5,15 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/prepare.hpp"
 #include "core/cli/table.hpp"
-#include "core/data/data_set.hpp"
+#include "core/cli/worker_program.hpp"
+#include "core/config/config.hpp"
+#include "core/data/indexed_stream.hpp"
+#include "core/data/run_data.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke {
@@ -99,6 +103,10 @@ Json describe(const Request& request, const Source& source) {
                {"held_out_windows", windows.held_out},
                {"first_ids", first(stream, kShownIds)}};
   if (std::string(stream.format()) == "text") json["text"] = preview(stream);
+  if (const auto* indexed = dynamic_cast<const IndexedStream*>(&stream)) {
+    json["sequences"] = indexed->num_sequences();
+    json["documents"] = indexed->num_documents();
+  }
   return json;
 }
 
@@ -122,6 +130,51 @@ int inspect(const Request& request) {
   return kExitOk;
 }
 
+struct SamplesRequest {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string part = "train";
+  int64_t first = 0, count = 1;
+};
+
+// Prints samples of a run, one JSON object per line, in the order in which the run reads them.
+int print_samples(const SamplesRequest& request) {
+  const RunConfig run =
+      load_config(request.config, request.overrides, process_environment(), backend_names).run;
+  const DataSet data = open_run_data(run, 0);
+  const SampleOrder& part = request.part == "train" ? data.train : data.held_out;
+  if (part.num_windows() == 0)
+    throw Error(
+        YOKE_FAILED_PRECONDITION,
+        "the run has no samples for evaluation; set eval.every, and data.holdout, data.split "
+        "or eval.path");
+  std::vector<int64_t> ids(static_cast<size_t>(data.seq_len) + 1);
+  for (int64_t i = request.first; i < request.first + request.count; ++i) {
+    read_window(data, part.window(i), 0, data.seq_len + 1, ids.data());
+    std::puts(Json{{"sample", i}, {"tokens", ids}}.dump().c_str());
+  }
+  return kExitOk;
+}
+
+CLI::App* add_samples_command(CLI::App& app, SamplesRequest& request) {
+  CLI::App* samples = app.add_subcommand(
+      "samples", "print samples of a run as JSON lines, in the order in which it reads them");
+  samples->add_option("CONFIG", request.config, "the run file")->required();
+  samples->add_option(
+      "KEY=VALUE", request.overrides, "settings that replace those of the run file");
+  samples
+      ->add_option(
+          "--part", request.part, "the samples for training or for evaluation; default: train")
+      ->check(CLI::IsMember({"train", "eval"}));
+  samples->add_option("--first", request.first, "number of the first sample, from 0; default: 0")
+      ->type_name("N")
+      ->check(CLI::NonNegativeNumber);
+  samples->add_option("--count", request.count, "number of samples; default: 1")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  return samples;
+}
+
 }  // namespace
 
 int data_command(const std::vector<std::string>& args) {
@@ -136,7 +189,8 @@ int data_command(const std::vector<std::string>& args) {
       ->required();
   look->add_option("--format",
                    request.data.format,
-                   "format of the files: auto, text, yoke, nanogpt, llmc or npy; default: auto")
+                   "format of the files: auto, text, yoke, nanogpt, llmc, npy, megatron or "
+                   "datatrove; default: auto")
       ->type_name("FORMAT");
   look->add_option("--vocab", request.vocab, "refuse ids that are not below N, as model.vocab does")
       ->type_name("N")
@@ -153,9 +207,12 @@ int data_command(const std::vector<std::string>& args) {
       ->type_name("X")
       ->check(CLI::Range(0.0, 0.99));
   look->add_flag("--json", request.json, "print JSON");
+  SamplesRequest samples;
+  const CLI::App* print = add_samples_command(app, samples);
   const std::function<int()> prepare = add_prepare_command(app);
   return run_command(app, args, [&]() -> int {
     try {
+      if (print->parsed()) return print_samples(samples);
       return look->parsed() ? inspect(request) : prepare();
     } catch (const Error& e) {
       std::fprintf(stderr, "yoke: %s\n", e.what());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <numeric>
 
 #include "core/config/lr_schedules.hpp"
 #include "core/config/schema.hpp"
@@ -75,7 +76,6 @@ bool is_changed(const ConfigView& view, const Key& key) {
   return read_key(key, view.run) != read_key(key, RunConfig());
 }
 
-// The other optimizers have no moments to correct.
 // Without momentum, Muon's direction would be that of a single noisy gradient. The default of the
 // key is that of SGD.
 void check_muon(const ConfigView& view, Found& found) {
@@ -86,6 +86,7 @@ void check_muon(const ConfigView& view, Found& found) {
                   " needs a momentum above 0; add train.momentum = 0.95");
 }
 
+// The other optimizers have no moments to correct.
 void check_optimizer(const ConfigView& view, Found& found) {
   const TrainConfig& t = view.run.train;
   if (!sound(view, {"train.optimizer", "train.bias_correction"}) || t.bias_correction) return;
@@ -188,6 +189,33 @@ void check_documents(const ConfigView& view, Found& found) {
                   "; set data.documents = \"separate\", or remove it");
 }
 
+// Returns whether the samples are read in the order of another program.
+bool has_foreign_order(const DataConfig& data) {
+  return data.order == "megatron" || data.order == "nanoset";
+}
+
+void check_split(const ConfigView& view, Found& found) {
+  if (!sound(view, {"data.order", "data.split", "data.holdout", "eval.path"})) return;
+  const DataConfig& data = view.run.data;
+  if (has_foreign_order(data) && data.holdout > 0 && is_changed(view, *find_key("data.holdout")))
+    found.push_back(view.cite("data.holdout") + " has no effect with " + view.cite("data.order") +
+                    (data.order == "megatron" ? "; use data.split" : "; use eval.path"));
+  if (data.order != "megatron") {
+    if (!data.split.empty())
+      found.push_back(view.cite("data.split") + " has no effect with " + view.cite("data.order") +
+                      "; set data.order = \"megatron\", or use data.holdout");
+    return;
+  }
+  if (data.split.empty()) return;
+  if (!view.run.eval.path.empty())
+    found.push_back(view.cite("data.split") + " would divide the training data, but " +
+                    view.cite("eval.path") + " is evaluated; remove one of them");
+  if (data.split.size() > 3 || std::accumulate(data.split.begin(), data.split.end(), 0.0) <= 0)
+    found.push_back(view.cite("data.split") +
+                    ": allowed: one to three shares, of training, evaluation and test, with a sum "
+                    "above 0");
+}
+
 void check_eval_path(const ConfigView& view, Found& found) {
   if (!sound(view, {"eval.path", "eval.every", "data.holdout"})) return;
   if (view.run.eval.path.empty()) return;
@@ -201,7 +229,8 @@ void check_eval_path(const ConfigView& view, Found& found) {
 }
 
 void check_evaluation(const ConfigView& view, Found& found) {
-  if (!sound(view, {"eval.every", "eval.path", "data.holdout"})) return;
+  if (!sound(view, {"eval.every", "eval.path", "data.holdout", "data.order"})) return;
+  if (has_foreign_order(view.run.data)) return;  // data.holdout does not matter there
   if (view.run.eval.every == 0 || view.run.data.holdout > 0 || !view.run.eval.path.empty()) return;
   found.push_back(view.cite("eval.every") + " has no data to evaluate on, because " +
                   view.cite("data.holdout") +
@@ -267,10 +296,12 @@ std::vector<std::string> contradictions(const ConfigView& view) {
   check_division(view, found, "train.global_batch", "train.micro_batch");
   check_weights(view, found);
   check_documents(view, found);
+  check_split(view, found);
   check_eval_path(view, found);
   check_evaluation(view, found);
   check_best(view, found);
   check_optimizer(view, found);
+  check_muon(view, found);
   check_adapters(view, found);
   check_precision(view, found);
   check_fp8(view, found);
@@ -283,4 +314,3 @@ std::vector<std::string> contradictions(const ConfigView& view) {
 }
 
 }  // namespace yoke
-  check_muon(view, found);

@@ -73,15 +73,17 @@ struct DataConfig {
   // One weight for each entry of `path`, which is then a source of its own; empty = all entries are
   // one stream.
   std::vector<double> weights;
-  std::string format = "auto";  // auto | text | yoke | nanogpt | llmc | npy
+  std::string format = "auto";  // auto | text | yoke | nanogpt | llmc | npy | megatron
   int64_t seq_len = 256;
-  std::string order = "shuffled";    // shuffled | sequential
+  std::string order = "shuffled";    // shuffled | sequential | megatron
   std::optional<int64_t> pad_token;  // token id whose targets do not count in the loss
   std::string mask = "auto";         // auto | none | required
   std::string documents = "joined";  // joined | separate
   // Token id that ends a document; unset = that of the descriptions of the files.
   std::optional<int64_t> document_end;
   double holdout = 0.05;  // fraction of a stream, at its end, kept for evaluation
+  // Only for the order "megatron", instead of `holdout`: shares of training, evaluation and test.
+  std::vector<double> split;
 };
 
 // The key of lr_schedule is train.schedule.

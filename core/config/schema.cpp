@@ -212,16 +212,17 @@ std::vector<Key> run_keys() {
       {"data.format",
        FIELD(data.format),
        kAny,
-       "auto|text|yoke|nanogpt|llmc|npy",
+       "auto|text|yoke|nanogpt|llmc|npy|megatron|datatrove",
        0,
        "format of the files; auto = detect it by the header (nanogpt, raw uint16 ids, has none)"},
       {"data.seq_len", FIELD(data.seq_len), count_from(1), "", 0, "tokens per sequence"},
       {"data.order",
        FIELD(data.order),
        kAny,
-       "shuffled|sequential",
+       "shuffled|sequential|megatron|nanoset",
        0,
-       "order in which the sequences are read"},
+       "order in which the sequences are read; megatron = as Megatron reads its indexed datasets, "
+       "nanoset = as nanotron reads folders of datatrove"},
       {"data.pad_token",
        FIELD(data.pad_token),
        at_least(0),
@@ -252,6 +253,13 @@ std::vector<Key> run_keys() {
        "",
        0,
        "fraction of each token stream, at its end, that is kept for evaluation; 0 with eval.path"},
+      {"data.split",
+       FIELD(data.split),
+       at_least(0),
+       "",
+       kLater,
+       "with data.order = \"megatron\", instead of data.holdout: shares of the documents for "
+       "training, evaluation and test, such as [969, 30, 1]"},
   };
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "core/data/indexed_stream.hpp"
 #include "core/data/token_info.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
@@ -98,12 +99,17 @@ std::vector<std::string> matches(const std::string& key, const std::string& patt
   return files;
 }
 
-// Removes the descriptions and label masks of files of the list.
+// Removes the descriptions, label masks and indices of files of the list.
 void leave_out_companions(std::vector<std::string>& files) {
   const std::set<std::string> all(files.begin(), files.end());
   std::set<std::string> companions;
   for (const std::string& file : files) {
     const std::string info = token_info_path(file), mask = mask_path(file);
+    if (all.contains(index_path(file)) && has_index(file)) companions.insert(index_path(file));
+    // Beside X.ds, datatrove writes where documents end, what the ids are, and which are targets.
+    for (const char* companion : {".index", ".metadata", ".loss"})
+      if (file.ends_with(".ds") && all.contains(file + companion))
+        companions.insert(file + companion);
     if (file == info || file == mask) continue;
     if (all.contains(info) && read_token_info(file)) companions.insert(info);
     if (all.contains(mask)) companions.insert(mask);
@@ -119,6 +125,9 @@ std::string path_is(const std::string& key, const std::string& path) {
 
 std::vector<std::string> expand_path(const std::string& key, const std::string& entry) {
   const bool folder = is_folder(entry);
+  // Megatron names its datasets without the ".bin".
+  if (!exists(entry) && exists(entry + ".bin") && has_index(entry + ".bin"))
+    return {entry + ".bin"};
   if (!folder && (exists(entry) || !is_pattern(entry))) return {entry};
   std::vector<std::string> files = folder ? files_of_folder(key, entry) : matches(key, entry);
   require_no_folder(key, entry, files);

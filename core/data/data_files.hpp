@@ -9,9 +9,10 @@ namespace yoke {
 // Returns the files that one entry of a list of paths names: the file itself; all files of a
 // folder; or all files that match a pattern with *, ? or [...]. Files of a folder or of a pattern
 // are in ascending order of their bytes. Names that start with '.' are left out, and so are the
-// descriptions and label masks of other files of the list (core/data/token_info.hpp). An entry that
-// does not exist and is no pattern is returned as it is, since opening it reports the fault. `key`
-// is the key of the run file, for messages. Throws Error: NOT_FOUND if no file matches,
+// descriptions and label masks (core/data/token_info.hpp) and the indices and metadata of other
+// files of the list. X means X.bin if X does not exist, but X.bin and X.idx do. Any other entry
+// that does not exist and is no pattern is returned as it is, since opening it reports the fault.
+// `key` is the key of the run file, for messages. Throws Error: NOT_FOUND if no file matches,
 // INVALID_ARGUMENT if a folder contains a folder, or if a match is one.
 std::vector<std::string> expand_path(const std::string& key, const std::string& entry);
 

@@ -71,7 +71,7 @@ SampleOrder training_order(const Windows& windows, const DataConfig& config, uin
     first += count;
   }
   if (config.weights.empty()) return samplers[0];
-  return {std::move(samplers), Mixture(config.weights)};
+  return {std::move(samplers), std::make_shared<const Mixture>(config.weights)};
 }
 
 // Returns a data set without sources and notes.
@@ -172,14 +172,16 @@ std::vector<std::string> notes_on_documents(const std::vector<Source>& sources, 
 
 // Returns notes on files of eval.path that are trained on, too, because their loss measures memory;
 // and on label masks, because they are used without being named.
-std::vector<std::string> notes_on_files(const std::vector<Source>& sources) {
+std::vector<std::string> notes_on_files(const DataSet& data) {
   std::vector<std::string> files, notes;
   size_t masks = 0;
-  for (const Source& source : sources) {
-    files.insert(files.end(), source.files.begin(), source.files.end());
+  for (size_t s = 0; s < data.sources.size(); ++s) {
+    const Source& source = data.sources[s];
     masks += source.mask ? source.mask->files().size() : 0;
+    if (s < data.train.num_sources() || s == data.eval_source)
+      files.insert(files.end(), source.files.begin(), source.files.end());
   }
-  const std::string twice = find_repeated_file(files);
+  const std::string twice = data.eval_source ? find_repeated_file(files) : "";
   if (!twice.empty())
     notes.push_back("eval.path names the file \"" + twice +
                     "\", which data.path trains on, too, so the evaluation loss is not that of "
@@ -196,6 +198,16 @@ WindowSplit split_windows(int64_t tokens, int64_t seq_len, double holdout) {
   return split(tokens > 0 ? (tokens - 1) / seq_len : 0, holdout);
 }
 
+void complete_data(DataSet& data, const DataConfig& config) {
+  require_one_tokenizer(data.eval_source ? "data.path with eval.path" : "data.path", data.sources);
+  data.notes = notes_on_files(data);
+  if (config.documents != "separate") return;
+  data.document_end =
+      config.document_end ? *config.document_end : described_document_end(data.sources);
+  for (std::string& note : notes_on_documents(data.sources, *data.document_end))
+    data.notes.push_back(std::move(note));
+}
+
 DataSet open_data(const DataConfig& config,
                   int64_t global_batch,
                   uint64_t seed,
@@ -209,16 +221,10 @@ DataSet open_data(const DataConfig& config,
   for (size_t s = 0; s < sources.size(); ++s)
     check_batch(sources[s], windows.of_source[s], order.share(s), global_batch, config.seq_len);
   if (!eval_path.empty()) windows.evaluation = open_evaluation(eval_path, config, vocab, sources);
-  require_one_tokenizer(eval_path.empty() ? "data.path" : "data.path with eval.path", sources);
   DataSet data = number_windows(windows, config, std::move(order));
-  data.notes = notes_on_files(sources);
-  if (config.documents == "separate") {
-    data.document_end =
-        config.document_end ? *config.document_end : described_document_end(sources);
-    for (std::string& note : notes_on_documents(sources, *data.document_end))
-      data.notes.push_back(std::move(note));
-  }
+  if (!eval_path.empty()) data.eval_source = sources.size() - 1;
   data.sources = std::move(sources);
+  complete_data(data, config);
   return data;
 }
 
@@ -255,7 +261,8 @@ Place place_of(const DataSet& data, int64_t window) {
       });
   const WindowRange& range = *(after - 1);
   return {data.sources[range.source],
-          (range.first_in_stream + window - range.first) * data.seq_len};
+          (range.first_in_stream + window - range.first) *
+              (data.stride > 0 ? data.stride : data.seq_len)};
 }
 
 // Writes the seq_len targets of a window, whose seq_len + 1 ids are `ids`.

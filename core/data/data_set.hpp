@@ -25,15 +25,18 @@ struct WindowRange {
 };
 
 // Window w of a stream is tokens [w * seq_len, (w + 1) * seq_len]: seq_len + 1 tokens, of which the
-// last is only a target. In a data set, the windows of the training part come first, source by
-// source, and those of the evaluation part follow. With one stream they are numbered as there.
+// last is only a target. With another stride it begins at token w * stride. In a data set, the
+// windows of the training part come first, source by source, and those of the evaluation part
+// follow. With one stream they are numbered as there.
 struct DataSet {
-  // The sources of training, and then that of eval.path, if it is set. Empty: the model family
-  // provides its own samples.
+  // The sources of training, and then those of the evaluation if they are others. Empty: the model
+  // family provides its own samples.
   std::vector<Source> sources;
-  std::vector<WindowRange> ranges;     // all windows, in ascending order
-  int64_t seq_len = 0;                 // targets of one window
-  SampleOrder train, held_out;         // the training part and the evaluation part
+  std::optional<size_t> eval_source{};  // index of the source of eval.path; unset = none
+  std::vector<WindowRange> ranges;      // all windows, in ascending order
+  int64_t seq_len = 0;                  // targets of one window
+  int64_t stride = 0;           // tokens from one window of a stream to the next; 0 = seq_len
+  SampleOrder train, held_out;  // the training part and the evaluation part
   std::optional<int64_t> pad_token{};  // targets with this id become kNoTarget
   // Token id that ends a document, if documents are separate; unset = they are joined.
   std::optional<int64_t> document_end{};
@@ -41,10 +44,13 @@ struct DataSet {
 
   bool has_tokens() const { return !sources.empty(); }
   // Returns the source of eval.path; NULL if the evaluation part was held out.
-  const Source* evaluation() const {
-    return sources.size() > train.num_sources() ? &sources.back() : nullptr;
-  }
+  const Source* evaluation() const { return eval_source ? &sources[*eval_source] : nullptr; }
 };
+
+// Completes a data set that has all of its sources: checks what they have in common, stores the id
+// that ends a document, and adds the notes. open_data() calls it. Throws the errors of
+// require_one_tokenizer() and described_document_end().
+void complete_data(DataSet& data, const DataConfig& config);
 
 // Opens data.path and eval_path. Without data.weights, all files of data.path are one stream, and
 // sample n of the training part is window Sampler::window(n) of it. With weights, every entry of

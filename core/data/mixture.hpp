@@ -7,6 +7,23 @@
 
 namespace yoke {
 
+// Says which source each sample 0, 1, 2, ... of a run comes from. Immutable; may be used from any
+// thread.
+class SourceOrder {
+ public:
+  struct Place {
+    size_t source = 0;
+    int64_t index = 0;  // number of samples of this source before it
+  };
+  virtual ~SourceOrder() = default;
+  // Returns where sample `sample`, 0 or more, comes from.
+  virtual Place at(int64_t sample) const = 0;
+  // Returns how many of the first `samples` samples come from a source.
+  virtual int64_t count(size_t source, int64_t samples) const = 0;
+  // Returns the part of the samples that comes from a source.
+  virtual double share(size_t source) const = 0;
+};
+
 // Assigns the samples 0, 1, 2, ... of a run to sources with weights. The rule depends on the
 // weights alone:
 //
@@ -20,9 +37,7 @@ namespace yoke {
 // After any number n of samples, the number of those of source s therefore differs from n p_s / P
 // by less than 1, and after P samples the order repeats. With 0.7 and 0.3, the sources of the first
 // ten samples are 0 0 1 0 0 1 0 0 0 1.
-//
-// Immutable; may be used from any thread.
-class Mixture {
+class Mixture final : public SourceOrder {
  public:
   // The largest period. A table of it takes 8 MB.
   static constexpr int64_t kMaxPeriod = 1'000'000;
@@ -31,16 +46,9 @@ class Mixture {
   // or has more than six decimals, or if the period would exceed kMaxPeriod.
   explicit Mixture(const std::vector<double>& weights);
 
-  struct Place {
-    size_t source = 0;
-    int64_t index = 0;  // number of samples of this source before it
-  };
-  // Returns where sample `sample`, 0 or more, comes from.
-  Place at(int64_t sample) const;
-  // Returns how many of the first `samples` samples come from a source.
-  int64_t count(size_t source, int64_t samples) const;
-  // Returns the part of the samples that comes from a source: p_s / P.
-  double share(size_t source) const;
+  Place at(int64_t sample) const override;
+  int64_t count(size_t source, int64_t samples) const override;
+  double share(size_t source) const override;  // p_s / P
   size_t num_sources() const { return parts_.size(); }
 
  private:

@@ -19,8 +19,8 @@ class SampleOrder {
   SampleOrder(const Sampler& only) : samplers_{only} {}  // NOLINT(google-explicit-constructor)
   // Sample n comes from source mixture.at(n).source and is the sample mixture.at(n).index of its
   // sampler. There is one sampler for each source.
-  SampleOrder(std::vector<Sampler> samplers, const Mixture& mixture)
-      : samplers_(std::move(samplers)), mixture_(std::make_shared<const Mixture>(mixture)) {}
+  SampleOrder(std::vector<Sampler> samplers, std::shared_ptr<const SourceOrder> mixture)
+      : samplers_(std::move(samplers)), mixture_(std::move(mixture)) {}
 
   size_t num_sources() const { return samplers_.size(); }
   int64_t num_windows(size_t source) const { return samplers_[source].num_windows(); }
@@ -34,7 +34,7 @@ class SampleOrder {
   // Returns the window of global sample `sample`. Throws the errors of Sampler::window().
   int64_t window(int64_t sample) const {
     if (!mixture_ || sample < 0) return samplers_[0].window(sample);
-    const Mixture::Place place = mixture_->at(sample);
+    const SourceOrder::Place place = mixture_->at(sample);
     return samplers_[place.source].window(place.index);
   }
 
@@ -49,7 +49,7 @@ class SampleOrder {
 
  private:
   std::vector<Sampler> samplers_;
-  std::shared_ptr<const Mixture> mixture_;  // NULL: one source
+  std::shared_ptr<const SourceOrder> mixture_;  // NULL: one source
 };
 
 }  // namespace yoke

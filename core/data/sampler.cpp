@@ -45,11 +45,20 @@ uint64_t keyed_permutation(uint64_t index, uint64_t n, uint64_t key) {
 Sampler::Sampler(int64_t first_window, int64_t num_windows, bool shuffled, uint64_t seed)
     : first_window_(first_window), num_windows_(num_windows), shuffled_(shuffled), seed_(seed) {}
 
+Sampler::Sampler(int64_t first_window,
+                 int64_t num_windows,
+                 std::shared_ptr<const std::vector<uint32_t>> order)
+    : first_window_(first_window), num_windows_(num_windows), order_(std::move(order)) {}
+
 int64_t Sampler::window(int64_t sample) const {
   if (num_windows_ == 0)
     throw Error(YOKE_FAILED_PRECONDITION, "this part of the data has no window");
   if (sample < 0)
     throw Error(YOKE_INVALID_ARGUMENT, concat("sample ", sample, "; allowed: 0 or more"));
+  if (order_ && sample >= static_cast<int64_t>(order_->size()))
+    throw Error(YOKE_FAILED_PRECONDITION,
+                concat("sample ", sample, " of an order of ", order_->size(), " samples"));
+  if (order_) return first_window_ + (*order_)[static_cast<size_t>(sample)];
   const int64_t epoch = sample / num_windows_, index = sample % num_windows_;
   if (!shuffled_) return first_window_ + index;
   // Mixing the seed first keeps (seed 1, epoch 2) and (seed 2, epoch 1) apart.

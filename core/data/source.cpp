@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/data/data_files.hpp"
+#include "core/data/indexed_stream.hpp"
 #include "core/data/joined_stream.hpp"
 #include "yoke/error.hpp"
 #include "yoke/nearest.hpp"
@@ -110,6 +111,9 @@ Source open_source(const std::string& key,
   std::vector<NamedStream> streams;
   for (const std::string& file : source.files) {
     streams.push_back({file, TokenStream::open(file, format, vocab, use)});
+    source.sizes.push_back(streams.back().stream->size());
+    if (std::string(streams.back().stream->format()) == "megatron")
+      source.indices.push_back(index_path(file));
     source.infos.push_back(info_of(file, *streams.back().stream));
   }
   source.mask = open_masks(key, source, streams, mask);

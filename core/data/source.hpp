@@ -15,8 +15,10 @@
 namespace yoke {
 
 struct Source {
-  std::string name;                // what the run file names, such as `web/*.bin`
-  std::vector<std::string> files;  // files in the order of the stream
+  std::string name;                  // what the run file names, such as `web/*.bin`
+  std::vector<std::string> files;    // files in the order of the stream
+  std::vector<int64_t> sizes;        // tokens of each file
+  std::vector<std::string> indices;  // the index of each file that has one
   std::shared_ptr<const TokenStream> stream;
   std::vector<std::optional<TokenInfo>> infos;  // the description of each file that has one
   std::shared_ptr<const LabelMask> mask;        // NULL = every token counts as a target

@@ -1,4 +1,4 @@
-// Opens a file of tokens in one of five formats, maps it into memory and reads ids from it.
+// Opens a file of tokens in one of seven formats, maps it into memory and reads ids from it.
 //
 // A wrong file must fail when it is opened, not after hours: a run that reads raw uint16 ids as
 // text, or the ids of another tokenizer, reports no error but trains a useless model. Therefore a
@@ -10,10 +10,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "core/data/indexed_stream.hpp"
 #include "core/data/mapped_file.hpp"
 #include "core/data/npy.hpp"
 #include "yoke/error.hpp"
@@ -227,6 +229,37 @@ std::shared_ptr<const TokenStream> open_npy(std::unique_ptr<MappedFile> file, Id
   return make_stream(std::move(file), info);
 }
 
+std::string metadata_path(const std::string& path) {
+  return path + ".metadata";
+}
+
+bool is_datatrove(const std::string& path) {
+  return path.ends_with(".ds") && std::ifstream(metadata_path(path)).good();
+}
+
+// Opens X.ds, whose metadata say how many bytes an id has.
+std::shared_ptr<const TokenStream> open_datatrove(std::unique_ptr<MappedFile> file,
+                                                  const std::string& path,
+                                                  IdFile info) {
+  std::ifstream metadata(metadata_path(path));
+  std::string line;
+  if (!metadata || !std::getline(metadata, line))
+    throw Error(YOKE_NOT_FOUND,
+                file->name() + " lacks " + metadata_path(path) +
+                    ", whose first line says how many bytes an id has; put it beside the ids");
+  const std::string bytes = line.substr(line.rfind('|') + 1);
+  if (line.find('|') == std::string::npos || (bytes != "2" && bytes != "4"))
+    throw Error(YOKE_DATA_LOSS,
+                metadata_path(path) + ": \"" + line +
+                    "\" is not \"tokenizer|2\" or \"tokenizer|4\", the bytes per id");
+  info.id_bytes = bytes == "2" ? 2 : 4;
+  if (file->size() % info.id_bytes != 0)
+    throw Error(YOKE_DATA_LOSS,
+                concat(file->name(), " has ", file->size(), " bytes, which are no whole ids of ") +
+                    bytes + " bytes; the file is truncated, write it again");
+  return make_stream(std::move(file), info);
+}
+
 std::shared_ptr<const TokenStream> open_text(std::unique_ptr<MappedFile> file, IdFile) {
   return std::make_shared<ByteStream>(std::move(file));
 }
@@ -261,6 +294,8 @@ std::string detect(const MappedFile& file, const std::string& path) {
   if (is_yoke(file)) return "yoke";
   if (llmc_kind(file) != nullptr) return "llmc";
   if (is_npy(file)) return "npy";
+  if (has_index(path)) return "megatron";
+  if (is_datatrove(path)) return "datatrove";
   require_text(file, path);
   return "text";
 }
@@ -288,16 +323,24 @@ std::shared_ptr<const TokenStream> TokenStream::open(const std::string& path,
                                                      const FileUse& use) {
   auto file = std::make_unique<MappedFile>(path, use.key);
   const std::string chosen = format == "auto" ? detect(*file, path) : format;
+  if (chosen == "megatron")
+    return std::make_shared<IndexedStream>(std::move(file), path, vocab, use);
+  IdFile info;
+  info.model_vocab = vocab;
+  info.checked = use.checked;
+  if (chosen == "datatrove") {
+    info.format = "datatrove";
+    return open_datatrove(std::move(file), path, info);
+  }
   for (const auto& [name, open_as] : kFormats) {
     if (chosen != name) continue;
-    IdFile info;
     info.format = name;
-    info.model_vocab = vocab;
-    info.checked = use.checked;
     return open_as(std::move(file), info);
   }
   throw Error(YOKE_INVALID_ARGUMENT,
-              "data.format = \"" + format + "\"; allowed: auto, text, yoke, nanogpt, llmc, npy");
+              "data.format = \"" + format +
+                  "\"; allowed: auto, text, yoke, nanogpt, llmc, npy, megatron, "
+                  "datatrove");
 }
 
 }  // namespace yoke

@@ -17,6 +17,9 @@ namespace yoke {
 //   nanogpt  nanoGPT's train.bin: uint16 ids without a header
 //   npy      an array of NumPy, as numpy.save writes it: uint16, uint32, int32 or int64, one
 //            dimension, C order
+//   megatron an indexed dataset of Megatron: the ids in X.bin, and X.idx (indexed_stream.hpp)
+//   datatrove  datatrove's X.ds: raw uint16 or uint32 ids. The first line of X.ds.metadata is
+//            "tokenizer|bytes per id"
 inline constexpr char kTokenFileMagic[] = "YOKETOK1";
 inline constexpr size_t kTokenFileHeaderBytes = 24;
 
@@ -33,9 +36,10 @@ struct FileUse {
 // A memory-mapped stream of token ids. Immutable; may be used from any thread.
 class TokenStream {
  public:
-  // Opens the file `path`. format: value of data.format. "auto" decides by the header. A file
-  // without a header is a text, unless its name ends in .bin or it contains zero bytes: such a file
-  // is refused, because it may hold raw ids, which have no signature.
+  // Opens the file `path`. format: value of data.format. "auto" decides by the header, for X.bin by
+  // X.idx, and for X.ds by X.ds.metadata. Any other file is a text, unless its name ends in .bin or
+  // it contains zero bytes: such a file is refused, because it may hold raw ids, which have no
+  // signature.
   // vocab: vocabulary size of the model that will be trained; 0 = no model, so ids are not bounded
   // by it. Reads the header and the first use.checked ids. Throws Error: NOT_FOUND with the path
   // and the nearest names, INVALID_ARGUMENT if the file cannot be read or has a different format,
@@ -45,7 +49,8 @@ class TokenStream {
                                                  int64_t vocab = 0,
                                                  const FileUse& use = {});
   virtual ~TokenStream() = default;
-  // Returns "text", "yoke", "llmc", "nanogpt" or "npy".
+  // Returns "text", "yoke", "llmc", "nanogpt", "npy", "megatron" or
+  // "datatrove".
   virtual const char* format() const = 0;
   // Returns the number of tokens.
   virtual int64_t size() const = 0;

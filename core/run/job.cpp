@@ -11,6 +11,7 @@
 #include "core/backend/loader.hpp"
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
+#include "core/data/run_data.hpp"
 #include "core/launch/device_choice.hpp"
 #include "core/model/adapters.hpp"
 #include "core/run/job_data.hpp"
@@ -121,7 +122,7 @@ void open_stream(Draft& draft) {
   // If the family is unknown because of a fault, it is also unknown whether data.path is needed.
   if (!draft.model && run.data.path.empty()) return;
   const int64_t vocab = draft.model ? draft.model->info.vocab : 0;
-  draft.data = open_data(run.data, run.train.global_batch, run.seed, vocab, run.eval.path);
+  draft.data = open_run_data(run, vocab);
 }
 
 // A family with samples of its own receives at most one path and reads it itself.

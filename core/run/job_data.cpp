@@ -70,12 +70,18 @@ void check_evaluation(const RunConfig& run, const DataSet& data, std::vector<std
   const int64_t windows = data.held_out.num_windows();
   if (run.eval.every == 0 || windows >= run.train.global_batch) return;
   const Source* evaluation = data.evaluation();
+  const bool split = run.data.order == "megatron";
+  const char* more = evaluation != nullptr ? ""
+                     : split               ? ", give it a larger share in data.split"
+                                           : ", raise data.holdout";
   faults.push_back(
       concat("eval.every = ", run.eval.every, ", but ") +
-      (evaluation != nullptr ? "eval.path = \"" + evaluation->name + "\"" : "the held-out tail") +
+      (evaluation != nullptr ? "eval.path = \"" + evaluation->name + "\""
+       : split               ? std::string("the evaluation part of data.split")
+                             : std::string("the held-out tail")) +
       concat(" has ", windows, windows == 1 ? " window" : " windows") +
       concat(", fewer than one global batch of ", run.train.global_batch, "; give a longer text") +
-      (evaluation != nullptr ? "" : ", raise data.holdout") + " or set eval.every = 0");
+      more + " or set eval.every = 0");
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ void add_files(Introduction& facts,
   for (const Source& source : job.data.sources) {
     if ((&source == job.data.evaluation()) != (key == "eval.path")) continue;
     files.insert(files.end(), source.files.begin(), source.files.end());
+    files.insert(files.end(), source.indices.begin(), source.indices.end());
     if (source.mask)
       files.insert(files.end(), source.mask->files().begin(), source.mask->files().end());
   }

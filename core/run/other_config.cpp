@@ -43,7 +43,8 @@ bool has_value(const RunConfig& run, const Key& key, const std::optional<Value>&
 // Returns whether a run never takes the key from another config, nor compares it.
 bool decides_alone(const std::string& key) {
   const std::string table = key.substr(0, key.find('.'));
-  return key == "train.steps" || key == "seed" || table == "eval" || table == "checkpoint" ||
+  return key == "train.steps" || key == "seed" || key == "data.path" || key == "data.order" ||
+         key == "data.split" || key == "data.weights" || table == "eval" || table == "checkpoint" ||
          table == "metrics" || table == "profile";
 }
 

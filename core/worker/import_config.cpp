@@ -115,7 +115,9 @@ void print(const ImportRequest& request,
     // Some lines are printed by print_overrides(), for the file that names this one, or for another
     // key. Every key of the file is still named.
     const std::string meaning = r.key + " = " + r.given + " means " + r.allowed;
-    if (is_given(request, value->key)) {
+    // What a file says about its data does not hold for those of the command line.
+    const bool other_data = describes_data(value->key) && is_given(request, "data.path");
+    if (is_given(request, value->key) || other_data) {
       print_comment(meaning + "; the command line decides");
     } else if (is_inherited(request, value->key) || !printed.insert(r.allowed).second) {
       print_comment(meaning);

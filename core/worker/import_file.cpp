@@ -132,6 +132,8 @@ Imported ask_twice(const ImportRequest& request, const ConfigReader& reader) {
     if (!value || is_inherited(request, value->key)) continue;
     // The choice of the backend and of the file has been made.
     if (value->key == "parallel_backend" || value->key.starts_with(reader.backend + ".")) continue;
+    // A plan needs no data.
+    if (describes_data(value->key)) continue;
     // Two keys of the file may mean the same line.
     const bool known =
         std::any_of(imported.other.begin(), imported.other.end(), [&](const OtherValue& o) {
@@ -181,6 +183,11 @@ bool is_inherited(const ImportRequest& request, const std::string& key) {
   return std::any_of(request.inherited.begin(), request.inherited.end(), [&](const auto& v) {
     return v.key == key;
   });
+}
+
+bool describes_data(const std::string& key) {
+  return key == "data.path" || key == "data.order" || key == "data.split" ||
+         key == "data.weights" || key == "eval.path";
 }
 
 bool is_of_file(const ImportRequest& request, const PlanRemark& remark) {

@@ -41,6 +41,9 @@ struct Imported {
   ImportAnswer answer;
 };
 
+// Returns whether a key names the data of a run or says how they are read.
+bool describes_data(const std::string& key);
+
 // Return whether the command line, or a file that names this one, gives a key.
 bool is_given(const ImportRequest& request, const std::string& key);
 bool is_inherited(const ImportRequest& request, const std::string& key);

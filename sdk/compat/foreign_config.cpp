@@ -60,6 +60,11 @@ std::optional<std::string> ForeignConfig::word(std::string_view name) const {
   return otherwise.empty() ? std::nullopt : std::optional<std::string>(otherwise);
 }
 
+std::vector<std::string> ForeignConfig::words(std::string_view name) const {
+  const auto found = given_.find(name);
+  return found == given_.end() ? std::vector<std::string>() : found->second.values;
+}
+
 std::optional<int64_t> ForeignConfig::integer(std::string_view name) const {
   const auto text = word(name);
   return text ? parsed<int64_t>(*text) : std::nullopt;

@@ -27,6 +27,8 @@ class ForeignConfig {
   std::optional<double> number(std::string_view name) const;
   std::optional<bool> boolean(std::string_view name) const;
   std::optional<std::string> word(std::string_view name) const;
+  // Returns the values as they were given, empty if the setting was not.
+  std::vector<std::string> words(std::string_view name) const;
 
   // Return texts for messages: the setting as the user wrote it, such as "run.sh:7: --lr" or
   // "mine.overlap", and its value.

@@ -2,12 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/cli/playground.hpp"
+#include "tests/support/indexed_dataset.hpp"
 
 namespace yoke {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::indexed_dataset;
+using testing::IndexedDataset;
 using ::testing::Not;
 using testing::Playground;
 
@@ -38,7 +43,9 @@ TEST(MegatronImport, PrintsARunFileThatTrains) {
                            "\nlr_schedule.first_step = 0 ",
                            "\ndata.path = \"text.txt\" ",
                            "\n# run.sh:10: --num-workers = 4; no effect",
-                           "\n# run.sh:10: --data-path = text_document; set data.path"})
+                           "\n# run.sh:10: --data-path = text_document means data.path = "
+                           "\"text_document\"; the command line decides",
+                           "means data.order = \"megatron\"; the command line decides"})
     EXPECT_THAT(r.out, HasSubstr(line));
   EXPECT_THAT(r.out, Not(HasSubstr("# refused")));
   p.folder().write("imported.toml", r.out);
@@ -59,6 +66,48 @@ TEST(MegatronImport, PrintsARunFileThatTrains) {
   EXPECT_EQ(other.ending.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("it means train.clip = 1, but the run has 2"));
   EXPECT_THAT(other.err, HasSubstr("means train.warmup = 1, but the run has train.warmup = 2"));
+}
+
+// Writes NAME.bin and NAME.idx with 40 documents, whose ids fit the model of the script.
+void write_dataset(const Playground& p, const std::string& name) {
+  const IndexedDataset dataset = indexed_dataset<uint8_t>(std::vector<int32_t>(40, 30), 1);
+  p.folder().write(name + ".bin", dataset.bin);
+  p.folder().write(name + ".idx", dataset.idx);
+}
+
+TEST(MegatronImport, TranslatesTheData) {
+  const Playground p;
+  for (const char* name : {"a_document", "b_document"}) write_dataset(p, name);
+  std::string script = kScript;
+  const std::string words = "--data-path text_document --eval-iters 0";
+  script.replace(script.find(words),
+                 words.size(),
+                 "--data-path 0.7 a_document 0.3 b_document --split 90,10,0 --eval-iters 2 "
+                 "--eval-interval 4");
+  p.folder().write("run.sh", script);
+  const SubprocessResult r = p.yoke({"config", "import", "run.sh"});
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  for (const char* line : {"\ndata.path = [\"a_document\", \"b_document\"] ",
+                           "\ndata.weights = [0.7, 0.3] ",
+                           "\ndata.order = \"megatron\" ",
+                           "\ndata.split = [90, 10, 0] ",
+                           "\nseed = 1234 "})
+    EXPECT_THAT(r.out, HasSubstr(line));
+  p.folder().write("imported.toml", r.out);
+  const SubprocessResult run = p.yoke({"train", "imported.toml", "--virtual", "2"});
+  EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;
+  EXPECT_THAT(run.out, HasSubstr("mixture of 2 sources"));
+  const SubprocessResult samples =
+      p.yoke({"data", "samples", "imported.toml", "--first", "1", "--count", "2"});
+  EXPECT_EQ(samples.ending.exit_code, 0) << samples.err;
+  EXPECT_THAT(samples.out, ::testing::StartsWith("{\"sample\":1,\"tokens\":["));
+  EXPECT_EQ(std::count(samples.out.begin(), samples.out.end(), '\n'), 2);
+
+  p.folder().write("sizes.sh",
+                   script.replace(script.find("0.7 a_document 0.3"), 18, "a_document c_document"));
+  const SubprocessResult sizes = p.yoke({"config", "import", "sizes.sh"});
+  EXPECT_EQ(sizes.ending.exit_code, 2);
+  EXPECT_THAT(sizes.err, HasSubstr("allowed: one dataset, or a weight before each"));
 }
 
 TEST(MegatronImport, TranslatesModelParallelismForPtd) {

@@ -46,6 +46,34 @@ data_stages:
     data: {seed: 1, num_loading_workers: 4, dataset: {hf_dataset_or_datasets: stas/openwebtext}}
 )";
 
+TEST(NanotronImport, TranslatesFoldersOfDatatrove) {
+  const Playground p;
+  for (const char* name : {"a/0.ds", "b/0.ds"}) {
+    p.folder().write(name, std::string(2000, '\1'));
+    p.folder().write(std::string(name) + ".metadata", "gpt2|2\n1000");
+  }
+  std::string file = kFile;
+  const std::string dataset = "{hf_dataset_or_datasets: stas/openwebtext}";
+  file.replace(file.find(dataset),
+               dataset.size(),
+               "{dataset_folder: [a, b], dataset_weights: [0.75, 0.25]}");
+  p.folder().write("n.yaml", file);
+  const SubprocessResult r = p.yoke({"config", "import", "n.yaml"});
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  for (const char* line : {"\ndata.path = [\"a\", \"b\"] ",
+                           "\ndata.order = \"nanoset\" ",
+                           "\ndata.weights = [0.75, 0.25] ",
+                           "\nseed = 1 ",
+                           "general.seed = 3; a run has one seed, which is that of the data"})
+    EXPECT_THAT(r.out, HasSubstr(line));
+  p.folder().write("imported.toml", r.out);
+  // The ids of these files are 257.
+  const SubprocessResult run =
+      p.yoke({"train", "imported.toml", "--virtual", "2", "model.vocab=300"});
+  EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;
+  EXPECT_THAT(run.out, HasSubstr("mixture of 2 sources"));
+}
+
 TEST(NanotronImport, PrintsARunFileThatTrains) {
   const Playground p;
   p.folder().write("n.yaml", kFile);

@@ -18,6 +18,7 @@
 #include "core/data/token_stream.hpp"
 #include "core/model/hf_config.hpp"
 #include "tests/fuzz/mutate.hpp"
+#include "tests/support/indexed_dataset.hpp"
 #include "tests/unit/checkpoint/fake_state.hpp"
 #include "tests/unit/checkpoint/hf_folder.hpp"
 #include "tests/unit/metrics/temp_folder.hpp"
@@ -190,6 +191,14 @@ struct Corpus {
     literal.resize(69, ' ');
     return tokens("npy", std::string(head, 10) + literal + "\n" + std::string(8, '\1'), "auto");
   }
+  Target indexed_ids() const {
+    const testing::IndexedDataset dataset = testing::indexed_dataset({2, 0, 3});
+    write("indexed/ids.bin", dataset.bin);
+    write("indexed/ids.idx", dataset.idx);
+    const std::string folder = dir / "indexed";
+    return {
+        folder, {"ids.bin", "ids.idx"}, [folder] { read_tokens(folder + "/ids.bin", "megatron"); }};
+  }
   Target raw_ids() const { return tokens("raw", "abcdefgh", "nanogpt"); }
 };
 
@@ -236,7 +245,7 @@ void fuzz(const Target& target) {
   std::vector<std::string> good;
   for (const std::string& file : target.files) good.push_back(slurp(target.folder + "/" + file));
   ASSERT_NO_THROW(target.read()) << "undamaged files must be accepted";
-  constexpr int64_t kTargets = 8;
+  constexpr int64_t kTargets = 9;
   const auto end = std::chrono::steady_clock::now() +
                    std::chrono::milliseconds(1000 * number_from("YOKE_FUZZ_SECONDS", 5) / kTargets);
   Counts counts;
@@ -278,6 +287,10 @@ TEST(Fuzz, AFileOfTokensOfLlmc) {
 TEST(Fuzz, AFileOfRawTokens) {
   const Corpus corpus;
   fuzz(corpus.raw_ids());
+}
+TEST(Fuzz, AnIndexedDataset) {
+  const Corpus corpus;
+  fuzz(corpus.indexed_ids());
 }
 TEST(Fuzz, ArraysOfNumpy) {
   const Corpus corpus;

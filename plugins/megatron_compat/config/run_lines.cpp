@@ -1,8 +1,12 @@
 #include "plugins/megatron_compat/config/run_lines.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "plugins/megatron_compat/config/schedule_lines.hpp"
+#include "sdk/compat/number.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::megatron_compat {
@@ -24,6 +28,7 @@ class Writer {
     const int64_t batch = write_batch();
     write_optimizer();
     write_precision();
+    write_data();
     add_schedule_lines(config_, batch, lines_);
     write_rest();
     return lines_.lines();
@@ -134,11 +139,70 @@ class Writer {
     if (config_.is_given("--grad-reduce-in-bf16") && !config_.is_given("--bf16"))
       lines_.refuse("--grad-reduce-in-bf16", "unset", "it needs --bf16");
   }
+  // Writes the datasets that an argument names, "a" or "0.7 a 0.3 b", and their weights, if blends
+  // are allowed. Megatron blends a single dataset with a weight, too.
+  void write_datasets(const char* name, const char* key, bool blends) {
+    const std::vector<std::string> words = config_.words(name);
+    const bool weighted = words.size() % 2 == 0;
+    std::vector<std::string> weights, paths;
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (!weighted || i % 2 == 1) {
+        paths.push_back(quoted(words[i]));
+        continue;
+      }
+      const auto weight = compat::parsed<double>(words[i]);
+      if (!weight || !std::isfinite(*weight) || *weight <= 0)
+        return lines_.refuse(
+            name, "a weight above 0 before each dataset", "sizes do not become weights");
+      weights.push_back(concat(*weight));
+    }
+    if (paths.size() > 1 && (!weighted || !blends))
+      return lines_.refuse(name,
+                           blends ? "one dataset, or a weight before each" : "one dataset",
+                           blends ? "sizes do not become weights" : "a run evaluates on one");
+    lines_.add(name, key, paths.size() == 1 ? paths[0] : "[" + join(paths) + "]");
+    if (blends && weighted) lines_.add(name, "data.weights", "[" + join(weights) + "]");
+  }
+  // Writes the shares of --split, between which Megatron allows any other characters.
+  void write_split() {
+    std::vector<std::string> shares;
+    std::string digits;
+    for (const char c : config_.word("--split").value_or("") + ",") {
+      if (c == '.' || (c >= '0' && c <= '9')) {
+        digits += c;
+        continue;
+      }
+      if (digits.empty()) continue;
+      const auto share = compat::parsed<double>(std::exchange(digits, ""));
+      if (!share) return lines_.refuse("--split", "numbers", "such as 969,30,1");
+      shares.push_back(concat(*share));
+    }
+    if (shares.empty()) return lines_.refuse("--split", "numbers", "such as 969,30,1");
+    lines_.add("--split", "data.split", "[" + join(shares) + "]");
+  }
+  void write_data() {
+    const bool apart = config_.is_given("--train-data-path");
+    const char* name = apart ? "--train-data-path" : "--data-path";
+    if (!config_.is_given(name)) return;
+    write_datasets(name, "data.path", true);
+    lines_.add(name, "data.order", quoted("megatron"));
+    if (!config_.is_given("--seed")) lines_.integer("--seed", "seed");
+    if (!apart) return write_split();
+    if (evaluates() && config_.is_given("--valid-data-path")) {
+      write_datasets("--valid-data-path", "eval.path", false);
+    } else {
+      lines_.add(name, "data.split", "[1]");
+    }
+  }
+  // Returns whether write_rest() writes an interval of evaluations.
+  bool evaluates() const {
+    return config_.is_given("--eval-interval") && config_.integer("--eval-iters").value_or(0) > 0;
+  }
   void write_rest() {
     const auto evaluations = config_.integer("--eval-iters");
     if (evaluations == 0) {
       lines_.add("--eval-iters", "eval.every", "0");
-    } else if (config_.is_given("--eval-interval") && evaluations) {
+    } else if (evaluates()) {
       lines_.integer("--eval-interval", "eval.every");
       lines_.add("--eval-iters", "eval.batches", concat(*evaluations));
     }

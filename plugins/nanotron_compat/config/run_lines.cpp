@@ -7,6 +7,7 @@
 
 #include "plugins/nanotron_compat/config/schedule_lines.hpp"
 #include "plugins/nanotron_compat/layout.hpp"
+#include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::nanotron_compat {
@@ -31,7 +32,7 @@ class Writer {
     add_schedule_lines(config_, lines_);
     count("model.ddp_bucket_cap_mb");
     lines_.integer("checkpoints.checkpoint_interval", "checkpoint.every");
-    if (config_.is_given("general.seed")) lines_.integer("general.seed", "seed");
+    write_data();
     if (config_.is_given("logging.iteration_step_info_interval"))
       lines_.integer("logging.iteration_step_info_interval", "metrics.every");
     return lines_.lines();
@@ -54,6 +55,32 @@ class Writer {
     lines_.number(model("rope_theta"), "model.rope_theta");
     lines_.number(model("rms_norm_eps"), "model.norm_eps");
     lines_.integer("tokens.sequence_length", "data.seq_len");
+  }
+  void write_data() {
+    const char *folder = "data_stages[].data.dataset.dataset_folder",
+               *weight = "data_stages[].data.dataset.dataset_weights";
+    std::vector<std::string> folders = config_.words(folder);
+    write_seed(!folders.empty());
+    if (folders.empty()) return;
+    for (std::string& name : folders) name = quoted(name);
+    lines_.add(folder, "data.path", folders.size() == 1 ? folders[0] : "[" + join(folders) + "]");
+    lines_.add(folder, "data.order", quoted("nanoset"));
+    const std::vector<std::string> weights = config_.words(weight);
+    if (weights.empty()) return;
+    if (weights.size() != folders.size())
+      lines_.refuse(weight, concat(folders.size(), " weights"), "each folder has one");
+    lines_.add(weight, "data.weights", "[" + join(weights) + "]");
+  }
+  // nanotron has one seed for the initial values, which differ in any case, and one for the order
+  // of the data in folders.
+  void write_seed(bool has_folders) {
+    const char *general = "general.seed", *of_data = "data_stages[].data.seed";
+    const bool orders = has_folders && config_.is_given(of_data);
+    if (orders) lines_.integer(of_data, "seed");
+    if (!config_.is_given(general)) return;
+    if (!orders) return lines_.integer(general, "seed");
+    if (config_.integer(general) != config_.integer(of_data))
+      lines_.note(general, "a run has one seed, which is that of the data");
   }
   // The softmax of nanotron runs over the padding of the vocabulary.
   void write_vocabulary() {

@@ -46,6 +46,15 @@ INSTANTIATE_TEST_SUITE_P(
         file("[train]\noptimizer = \"lion\"\nbias_correction = false",
              "train.bias_correction = false (run.toml:5) has no effect with train.optimizer = "
              "\"lion\" (run.toml:4); only adamw and adam correct moments; remove it"),
+        word("data.split=[9, 1]",
+             "data.split = [9.0, 1.0] (command line) has no effect with data.order = \"shuffled\" "
+             "(default); set data.order = \"megatron\", or use data.holdout"),
+        file("data.order = \"megatron\"\ndata.holdout = 0.1",
+             "data.holdout = 0.1 (run.toml:4) has no effect with data.order = \"megatron\" "
+             "(run.toml:3); use data.split"),
+        file("data.order = \"megatron\"\ndata.split = [0, 0]",
+             "data.split = [0.0, 0.0] (run.toml:4): allowed: one to three shares, of training, "
+             "evaluation and test, with a sum above 0"),
         file("[train]\noptimizer = \"muon\"",
              "train.optimizer = \"muon\" (run.toml:4) needs a momentum above 0; add train.momentum "
              "= 0.95"),

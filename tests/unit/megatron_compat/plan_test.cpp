@@ -161,7 +161,7 @@ TEST(CommandLine, IsAcceptedWithANoteWhereAnArgumentHasNoEffect) {
       {"--num-workers 8",
        "note: args_file.file:1: --num-workers = 8; no effect: it concerns how samples are loaded"},
       {"--load checkpoints", "--load = checkpoints; set checkpoint.resume"},
-      {"--data-path 1 a 2 b", "--data-path = 1 a 2 b; set data.path"},
+      {"--test-data-path a", "--test-data-path = a; a run has one set for evaluation"},
       {"--moe-grouped-gemm", "no effect: its feature is not supported"},
       {"--ddp-num-buckets 2", "without --overlap-grad-reduce there is one bucket"},
       {"--ddp-pad-buckets-for-high-nccl-busbw", "only with --use-distributed-optimizer"},
