@@ -64,6 +64,7 @@ void take_run(const Json& json, RunFacts& run) {
   run.clip = json.at("clip");
   const Json& decay = json.at("exp_avg_decay");
   if (!decay.is_null()) run.exp_avg_decay = decay.get<double>();
+  run.other_decays = json.value("other_decays", run.other_decays);
   const Json& costs = json.at("costs");
   run.costs = {costs.at("param"),
                costs.at("grad"),

@@ -71,6 +71,7 @@ struct RunFacts {
   double clip = 0;
   // Decay rate of the moment "exp_avg"; unset = the optimizer has no such moment.
   std::optional<double> exp_avg_decay;
+  std::map<std::string, double> other_decays;  // rates of the parameters that have another one
   Costs costs;
   StepFacts start;               // step 0: hashes and violation
   std::vector<StepFacts> steps;  // steps 1, 2, ...

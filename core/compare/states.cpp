@@ -93,23 +93,27 @@ Difference difference(const std::string& name,
 }
 
 // Gradients computes the gradients of a step of one run from the first moments after the step and
-// after the previous one. For SGD, beta_ is 0: its momentum after the first step is the gradient.
+// after the previous one. For SGD, the rate is 0: after the first step, its momentum is the
+// gradient.
 class Gradients {
  public:
   Gradients(const RunFacts& run, int64_t step)
       : kind_(run.exp_avg_decay ? "exp_avg" : "momentum"),
-        beta_(run.exp_avg_decay.value_or(0)),
+        rate_(run.exp_avg_decay.value_or(0)),
+        other_rates_(run.other_decays),
         after_(run, step) {
-    if (step > 1 && beta_ > 0) before_.emplace(run, step - 1);
+    if (step > 1 && rate_ > 0) before_.emplace(run, step - 1);
   }
   // Returns g from m' = beta m + (1 - beta) g; nothing if the parameter has no moment because it is
   // frozen or because SGD runs without momentum.
   std::optional<Values> of(const std::string& name) const {
     try {
       Values g = after_.read(name, kind_);
-      if (beta_ == 0) return g;
+      const auto other = other_rates_.find(name);
+      const double beta = other == other_rates_.end() ? rate_ : other->second;
+      if (beta == 0) return g;
       const Values m = before_ ? before_->read(name, kind_) : Values(g.size(), 0.0);
-      for (size_t i = 0; i < g.size(); ++i) g[i] = (g[i] - beta_ * m[i]) / (1 - beta_);
+      for (size_t i = 0; i < g.size(); ++i) g[i] = (g[i] - beta * m[i]) / (1 - beta);
       return g;
     } catch (const Error& e) {
       if (e.code() == YOKE_NOT_FOUND) return std::nullopt;
@@ -119,7 +123,8 @@ class Gradients {
 
  private:
   const char* kind_;
-  double beta_;
+  double rate_;  // decay rate of the moment, 0 for SGD
+  const std::map<std::string, double>& other_rates_;
   State after_;
   std::optional<State> before_;
 };

@@ -191,7 +191,7 @@ void check_documents(const ConfigView& view, Found& found) {
 
 // Returns whether the samples are read in the order of another program.
 bool has_foreign_order(const DataConfig& data) {
-  return data.order == "megatron" || data.order == "nanoset";
+  return data.order == "megatron" || data.order == "nanotron";
 }
 
 void check_split(const ConfigView& view, Found& found) {
@@ -203,7 +203,9 @@ void check_split(const ConfigView& view, Found& found) {
   if (data.order != "megatron") {
     if (!data.split.empty())
       found.push_back(view.cite("data.split") + " has no effect with " + view.cite("data.order") +
-                      "; set data.order = \"megatron\", or use data.holdout");
+                      (data.order == "nanotron"
+                           ? "; use eval.path"
+                           : "; set data.order = \"megatron\", or use data.holdout"));
     return;
   }
   if (data.split.empty()) return;

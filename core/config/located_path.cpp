@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 
 bool is_there(const fs::path& path) {
   std::error_code ignored;
-  if (fs::exists(path, ignored)) return true;
+  // Megatron names a dataset without the ".bin".
+  if (fs::exists(path, ignored) || fs::exists(path.string() + ".bin", ignored)) return true;
   glob_t found{};
   const bool matches = ::glob(path.c_str(), GLOB_NOSORT, nullptr, &found) == 0;
   ::globfree(&found);

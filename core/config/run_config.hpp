@@ -73,9 +73,9 @@ struct DataConfig {
   // One weight for each entry of `path`, which is then a source of its own; empty = all entries are
   // one stream.
   std::vector<double> weights;
-  std::string format = "auto";  // auto | text | yoke | nanogpt | llmc | npy | megatron
+  std::string format = "auto";  // auto | text | yoke | nanogpt | llmc | npy | megatron | datatrove
   int64_t seq_len = 256;
-  std::string order = "shuffled";    // shuffled | sequential | megatron
+  std::string order = "shuffled";    // shuffled | sequential | megatron | nanotron
   std::optional<int64_t> pad_token;  // token id whose targets do not count in the loss
   std::string mask = "auto";         // auto | none | required
   std::string documents = "joined";  // joined | separate

@@ -219,10 +219,10 @@ std::vector<Key> run_keys() {
       {"data.order",
        FIELD(data.order),
        kAny,
-       "shuffled|sequential|megatron|nanoset",
+       "shuffled|sequential|megatron|nanotron",
        0,
        "order in which the sequences are read; megatron = as Megatron reads its indexed datasets, "
-       "nanoset = as nanotron reads folders of datatrove"},
+       "nanotron = as nanotron reads folders of datatrove"},
       {"data.pad_token",
        FIELD(data.pad_token),
        at_least(0),
@@ -258,7 +258,7 @@ std::vector<Key> run_keys() {
        at_least(0),
        "",
        kLater,
-       "with data.order = \"megatron\", instead of data.holdout: shares of the documents for "
+       "with data.order = \"megatron\", instead of data.holdout: shares of the sequences for "
        "training, evaluation and test, such as [969, 30, 1]"},
   };
 }

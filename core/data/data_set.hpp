@@ -27,7 +27,7 @@ struct WindowRange {
 // Window w of a stream is tokens [w * seq_len, (w + 1) * seq_len]: seq_len + 1 tokens, of which the
 // last is only a target. With another stride it begins at token w * stride. In a data set, the
 // windows of the training part come first, source by source, and those of the evaluation part
-// follow. With one stream they are numbered as there.
+// follow. If all windows are of one stream, they have the same numbers there.
 struct DataSet {
   // The sources of training, and then those of the evaluation if they are others. Empty: the model
   // family provides its own samples.

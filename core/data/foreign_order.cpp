@@ -37,9 +37,13 @@ void shuffle_apart(std::vector<uint32_t>& values, int64_t first, std::mt19937& r
   shuffle(all.subspan(static_cast<size_t>(first)), random);
 }
 
-// Adds up in NumPy's order, which differs from the plain one from eight values on. From 129 values
-// on it is another one again, which nobody needs for a blend.
-double numpy_sum(const std::vector<double>& values) {
+// Adds up in NumPy's order, which differs from the plain one from eight values on.
+double numpy_sum(std::span<const double> values) {
+  constexpr size_t kMostAtOnce = 128;
+  if (values.size() > kMostAtOnce) {
+    const size_t half = values.size() / 2 / 8 * 8;
+    return numpy_sum(values.first(half)) + numpy_sum(values.subspan(half));
+  }
   std::array<double, 8> lanes{};
   const size_t whole = values.size() / 8 * 8;
   for (size_t i = 0; i < whole; ++i) lanes[i % 8] += values[i];
@@ -184,45 +188,6 @@ int64_t Blend::count(size_t source, int64_t samples) const {
     if (sources_[i] == source) return int64_t{indices_[i]} + 1;
   }
   return 0;
-}
-
-NanosetOrder::NanosetOrder(const std::vector<int64_t>& windows,
-                           const std::vector<double>& weights,
-                           uint32_t seed) {
-  const int64_t epoch = std::accumulate(windows.begin(), windows.end(), int64_t{0});
-  if (epoch >= kMost)
-    throw Error(YOKE_UNIMPLEMENTED,
-                concat("the datasets have ", epoch, " windows; supported: fewer than 2^32"));
-  const std::vector<double> sizes(windows.begin(), windows.end());
-  const Blend blend(normalized(weights.empty() ? sizes : weights), epoch);
-  for (int64_t i = 0; i < epoch; ++i) {
-    const Place place = blend.at(i);
-    sources_.push_back(static_cast<uint32_t>(place.source));
-    windows_.push_back(static_cast<uint32_t>(place.index % windows[place.source]));
-  }
-  // The same seed twice moves both alike.
-  for (std::vector<uint32_t>* values : {&sources_, &windows_}) {
-    std::mt19937 random(seed);
-    shuffle(*values, random);
-  }
-}
-
-SourceOrder::Place NanosetOrder::at(int64_t sample) const {
-  const auto i = static_cast<size_t>(sample) % sources_.size();
-  return {sources_[i], windows_[i]};
-}
-
-int64_t NanosetOrder::count(size_t source, int64_t samples) const {
-  const auto epoch = static_cast<int64_t>(sources_.size());
-  const auto first = [&](int64_t n) {
-    return std::count(sources_.begin(), sources_.begin() + n, static_cast<uint32_t>(source));
-  };
-  return samples / epoch * first(epoch) + first(samples % epoch);
-}
-
-double NanosetOrder::share(size_t source) const {
-  const auto epoch = static_cast<int64_t>(sources_.size());
-  return static_cast<double>(count(source, epoch)) / static_cast<double>(epoch);
 }
 
 int64_t wanted_of_blend(double share, int64_t samples) {

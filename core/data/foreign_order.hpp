@@ -1,9 +1,10 @@
 // The orders in which Megatron and nanotron read the samples of their datasets. Pure arithmetic; no
 // LibTorch. Random numbers are those of numpy.random.RandomState.
 //
-// For Megatron, a part of a dataset is a range of its sequences. They are repeated for as many
-// epochs as the run needs, shuffled, and joined to one stream, of which sample k is tokens
-// [k * seq_len, (k + 1) * seq_len]. The samples are then shuffled as well:
+// nanotron blends folders, whose windows it reads in ascending order. For Megatron, a part of a
+// dataset is a range of its sequences. They are repeated for as many epochs as the run needs,
+// shuffled, and joined to one stream, of which sample k is tokens [k * seq_len, (k + 1) * seq_len].
+// The samples are then shuffled as well:
 //
 //   sequences of the part   A B C                two epochs: A B C A B C
 //   shuffled                C A B A C B          the stream
@@ -79,24 +80,5 @@ class Blend final : public SourceOrder {
 // Returns how many samples Megatron's order of a dataset is made for, if the dataset has this share
 // of a blend: half a percent more than the share.
 int64_t wanted_of_blend(double share, int64_t samples);
-
-// The order of nanotron's Nanoset: one epoch reads as many samples as the datasets have windows, in
-// the order of a blend whose samples are then shuffled. Every epoch has the same order. A dataset
-// that is exhausted begins again. Immutable; may be used from any thread.
-class NanosetOrder final : public SourceOrder {
- public:
-  // windows: number of windows of each dataset. weights: above 0, of any sum; empty = the sizes.
-  NanosetOrder(const std::vector<int64_t>& windows,
-               const std::vector<double>& weights,
-               uint32_t seed);
-
-  // The index of a place is the number of a window of the dataset.
-  Place at(int64_t sample) const override;
-  int64_t count(size_t source, int64_t samples) const override;
-  double share(size_t source) const override;
-
- private:
-  std::vector<uint32_t> sources_, windows_;  // datasets and windows of the samples of one epoch
-};
 
 }  // namespace yoke

@@ -5,7 +5,8 @@
 //                            2 int8, 3 int16, 4 int32, 5 int64, 8 uint16), uint64 S, uint64 D
 //                            int32[S] tokens of each sequence
 //                            int64[S] byte in X.bin at which it begins
-//                            int64[D] first sequence of each document; the last one is S
+//                            int64[D] first sequence of each document, and S at the end: D is the
+//                            number of documents and 1
 //                            int8[S] modes, only in datasets of several modes; ignored
 #pragma once
 

@@ -13,7 +13,7 @@ class SourceOrder {
  public:
   struct Place {
     size_t source = 0;
-    int64_t index = 0;  // number of samples of this source before it
+    int64_t index = 0;  // number of samples of this source before it: its sampler's sample
   };
   virtual ~SourceOrder() = default;
   // Returns where sample `sample`, 0 or more, comes from.

@@ -104,6 +104,14 @@ SequenceRange range_of(const Dataset& dataset, Part part, const RunConfig& run) 
   return split_range(run.data.split.empty() ? kDefaultSplit : run.data.split, part, all);
 }
 
+// Returns what to change if a part has no order.
+std::string remedy(int32_t code, Part part, const RunConfig& run) {
+  if (code == YOKE_UNIMPLEMENTED) return "; set fewer train.steps or a larger data.seq_len";
+  const bool split = run.eval.path.empty();
+  return std::string("; change ") + (split ? "data.split or " : "") +
+         "data.seq_len, give more data" + (part == kEvaluation ? ", or set eval.every = 0" : "");
+}
+
 // Adds a part of a dataset as a source of its own. Returns the order of its windows.
 Sampler add_part(
     DataSet& data, const Dataset& dataset, Part part, int64_t wanted, const RunConfig& run) {
@@ -115,7 +123,7 @@ Sampler add_part(
     throw Error(e.code(),
                 path_is(dataset.key, dataset.source.name) +
                     (part == kTraining ? ", training: " : ", evaluation: ") + e.what() +
-                    "; change data.split or data.seq_len, or give more data");
+                    remedy(e.code(), part, run));
   }
   Source source = dataset.source;
   // The stream owns the starts.
@@ -190,6 +198,9 @@ Sampler add_folder(DataSet& data,
                    const RunConfig& run,
                    int64_t vocab) {
   Source source = open_entry(key, entry, run, vocab);
+  if (std::string(source.stream->format()) != "datatrove")
+    refuse(path_is(key, entry) + " has the format " + source.stream->format() + "; " +
+           order_is(run) + " needs files of datatrove, X.ds with X.ds.metadata");
   // Even sequences are the windows of a file, odd ones its tail.
   std::vector<int64_t> starts;
   std::vector<uint32_t> sequences;
@@ -212,24 +223,28 @@ Sampler add_folder(DataSet& data,
   return {first, windows, false, 0};
 }
 
-DataSet open_nanoset(const RunConfig& run, int64_t vocab) {
+// A blend of folders, each of which begins again when it has been read. nanotron shuffles nothing.
+DataSet open_nanotron(const RunConfig& run, int64_t vocab) {
   if (run.eval.every > 0 && run.eval.path.empty())
     refuse(concat("eval.every = ", run.eval.every, ", but with ", order_is(run)) +
            " all data are for training; set eval.path or eval.every = 0");
-  DataSet data = empty_data(run.data);
-  data.stride = data.seq_len + 1;
-  std::vector<Sampler> samplers;
-  std::vector<int64_t> windows;
-  for (const std::string& entry : run.data.path) {
-    samplers.push_back(add_folder(data, "data.path", entry, run, vocab));
-    windows.push_back(samplers.back().num_windows());
-  }
-  data.train =
-      SampleOrder(std::move(samplers),
-                  std::make_shared<const NanosetOrder>(windows, run.data.weights, seed_of(run)));
   if (run.eval.path.size() > 1)
     refuse(concat("eval.path has ", run.eval.path.size(), " entries; allowed with ") +
            order_is(run) + ": one");
+  DataSet data = empty_data(run.data);
+  data.stride = data.seq_len + 1;
+  std::vector<Sampler> folders;
+  for (const std::string& entry : run.data.path)
+    folders.push_back(add_folder(data, "data.path", entry, run, vocab));
+  const std::vector<double> equal(folders.size(), 1);
+  const std::vector<double> shares =
+      normalized(run.data.weights.empty() ? equal : run.data.weights);
+  if (folders.size() == 1) {
+    data.train = folders[0];
+  } else {
+    const int64_t samples = run.train.steps * run.train.global_batch;
+    data.train = SampleOrder(std::move(folders), std::make_shared<const Blend>(shares, samples));
+  }
   if (!run.eval.path.empty()) {
     data.held_out = add_folder(data, "eval.path", run.eval.path[0], run, vocab);
     data.eval_source = data.sources.size() - 1;
@@ -241,8 +256,11 @@ DataSet open_nanoset(const RunConfig& run, int64_t vocab) {
 }  // namespace
 
 DataSet open_run_data(const RunConfig& run, int64_t vocab) {
+  const bool foreign = run.data.order == "megatron" || run.data.order == "nanotron";
+  if (foreign && run.data.path.empty())
+    throw Error(YOKE_NOT_FOUND, "data.path is not set; " + order_is(run) + " needs it");
   if (run.data.order == "megatron") return open_megatron(run, vocab);
-  if (run.data.order == "nanoset") return open_nanoset(run, vocab);
+  if (run.data.order == "nanotron") return open_nanotron(run, vocab);
   return open_data(run.data, run.train.global_batch, run.seed, vocab, run.eval.path);
 }
 

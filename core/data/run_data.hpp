@@ -16,7 +16,7 @@ namespace yoke {
 // evaluation. The orders are made for train.steps and for as many evaluations as the run makes, as
 // Megatron makes them, and `seed` seeds them.
 //
-// With data.order = "nanoset", each entry of data.path is a folder of datatrove. A window has
+// With data.order = "nanotron", each entry of data.path is a folder of datatrove. A window has
 // seq_len + 1 tokens of one file and shares none with the next one. NanosetOrder, with
 // data.weights, is their order. Evaluation needs eval.path, a single entry.
 //

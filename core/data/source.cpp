@@ -46,11 +46,18 @@ struct File {
   const std::optional<TokenInfo>& info;
 };
 
+// Returns the mask that datatrove has written beside X.ds; it has the form of X.mask.
+std::optional<std::string> existing_loss_path(const std::string& ids) {
+  const std::string loss = ids + ".loss";
+  if (ids.ends_with(".ds") && std::filesystem::exists(loss)) return loss;
+  return std::nullopt;
+}
+
 // Returns the mask of a file; "" = every token counts. use: value of data.mask.
 std::string mask_of(const File& file, const std::string& use) {
   const bool text = std::string(file.stream.format()) == "text";
   if (use == "none" || (use == "auto" && text)) return "";
-  const std::string mask = mask_path(file.path);
+  const std::string mask = existing_loss_path(file.path).value_or(mask_path(file.path));
   const bool exists = mask != file.path && std::filesystem::exists(mask);
   const bool described = file.info && file.info->mask;
   if (!exists && (described || use == "required"))

@@ -233,8 +233,9 @@ std::string metadata_path(const std::string& path) {
   return path + ".metadata";
 }
 
+// Raw ids have no signature, so the name decides.
 bool is_datatrove(const std::string& path) {
-  return path.ends_with(".ds") && std::ifstream(metadata_path(path)).good();
+  return path.ends_with(".ds");
 }
 
 // Opens X.ds, whose metadata say how many bytes an id has.
@@ -246,7 +247,7 @@ std::shared_ptr<const TokenStream> open_datatrove(std::unique_ptr<MappedFile> fi
   if (!metadata || !std::getline(metadata, line))
     throw Error(YOKE_NOT_FOUND,
                 file->name() + " lacks " + metadata_path(path) +
-                    ", whose first line says how many bytes an id has; put it beside the ids");
+                    ", or that file is empty; its first line must say how many bytes an id has");
   const std::string bytes = line.substr(line.rfind('|') + 1);
   if (line.find('|') == std::string::npos || (bytes != "2" && bytes != "4"))
     throw Error(YOKE_DATA_LOSS,
@@ -280,7 +281,8 @@ void require_text(const MappedFile& file, const std::string& path) {
   if (path.ends_with(".bin")) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 file.name() + " has no known header (yoke: \"" + kTokenFileMagic +
-                    "\", llm.c: 20240520, 20240801)" + hint);
+                    "\", llm.c: 20240520, 20240801)" + hint +
+                    "; for an indexed dataset of Megatron, put an undamaged X.idx beside it");
   }
   const size_t searched = std::min<size_t>(file.size(), 1 << 16);
   const void* zero = searched > 0 ? std::memchr(file.data(), 0, searched) : nullptr;

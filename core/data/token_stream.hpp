@@ -37,7 +37,7 @@ struct FileUse {
 class TokenStream {
  public:
   // Opens the file `path`. format: value of data.format. "auto" decides by the header, for X.bin by
-  // X.idx, and for X.ds by X.ds.metadata. Any other file is a text, unless its name ends in .bin or
+  // X.idx, and X.ds is of datatrove. Any other file is a text, unless its name ends in .bin or
   // it contains zero bytes: such a file is refused, because it may hold raw ids, which have no
   // signature.
   // vocab: vocabulary size of the model that will be trained; 0 = no model, so ids are not bounded

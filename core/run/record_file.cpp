@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/files.hpp"
-#include "yoke/optimizer.h"
+#include "yoke/muon.h"
 #include "yoke/tensor.hpp"
 
 namespace yoke {
@@ -49,13 +49,21 @@ void add(const StepReport& report, Json& line) {
   line["ranks"] = ranks;
 }
 
-// Returns the decay rate of the moment "exp_avg", null if the optimizer has no such moment or, as
-// Muon may, different rates for different parameters.
+// Returns the decay rate of the moment "exp_avg", null if the optimizer has no such moment.
 Json exp_avg_decay(const YokeOptimizer& optimizer) {
-  if (yoke_is_adam(optimizer.kind)) return optimizer.beta1;
+  if (yoke_is_adam(optimizer.kind) || yoke_is_muon(optimizer.kind)) return optimizer.beta1;
   if (yoke_is_lion(optimizer.kind)) return optimizer.beta2;
-  if (yoke_is_muon(optimizer.kind) && optimizer.momentum == optimizer.beta1) return optimizer.beta1;
   return nullptr;
+}
+
+// Returns the decay rates of the parameters that have another one, by their names.
+Json other_decays(const YokeOptimizer& optimizer, const YokeModelSummary& model) {
+  Json decays = Json::object();
+  for (uint64_t i = 0; i < model.num_params; ++i) {
+    if (yoke_updates_matrix(&optimizer, &model, static_cast<int64_t>(i)))
+      decays[std::string(view(model.params[i]->name))] = optimizer.momentum;
+  }
+  return decays;
 }
 
 // Returns whose rule the update follows: "contract" or, if the backend declares its own, "own" or
@@ -82,6 +90,7 @@ Json describe(const Job& job, const YokeModelSummary& model) {
           {"params", params},
           {"clip", plan.optimizer->clip},
           {"exp_avg_decay", exp_avg_decay(*plan.optimizer)},
+          {"other_decays", other_decays(*plan.optimizer, model)},
           {"dtype", dtype_name(plan.param_dtype)},
           {"product", job.config.run.precision.product},
           {"update", update_of(job)}};

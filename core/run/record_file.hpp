@@ -2,8 +2,8 @@
 // compare runs. Each line is an object:
 //
 //   {"run": {backend, version, data_ranks, accumulation, degrees, blocks, parameters, params,
-//            clip, exp_avg_decay, dtype, product, update, costs {param, grad, optimizer,
-//            unsharded, activation, axes {...}}}}
+//            clip, exp_avg_decay, other_decays, dtype, product, update,
+//            costs {param, grad, optimizer, unsharded, activation, axes {...}}}}
 //   {"step": n, "hashes": [hash of each whole parameter],
 //    "violation": null | {kind, rank, tensor, text},
 //    "loss", "grad_norm", "weight",

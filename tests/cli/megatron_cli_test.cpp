@@ -110,6 +110,38 @@ TEST(MegatronImport, TranslatesTheData) {
   EXPECT_THAT(sizes.err, HasSubstr("allowed: one dataset, or a weight before each"));
 }
 
+// Megatron does not evaluate if it has no data for that.
+TEST(MegatronImport, TranslatesWhatIsForEvaluation) {
+  const Playground p;
+  struct Case {
+    std::string arguments;
+    std::vector<const char*> lines, others;
+  };
+  const Case cases[] = {
+      {"--train-data-path 1 a --valid-data-path 1 b",
+       {"\ndata.path = \"a\" ", "\neval.path = \"b\" ", "\neval.every = 4 "},
+       {"data.weights", "data.split"}},
+      {"--train-data-path a",
+       {"\ndata.path = \"a\" ", "\ndata.split = [1] ", "\neval.every = 0 "},
+       {"eval.path"}},
+      {"--data-path 1 a --split 100,0,0",
+       {"\ndata.weights = [1] ", "\ndata.split = [100, 0, 0] ", "\neval.every = 0 "},
+       {"eval.path"}},
+      {"--data-path a", {"\ndata.split = [969, 30, 1] ", "\neval.every = 4 "}, {"data.weights"}},
+  };
+  for (const Case& c : cases) {
+    std::string script = kScript;
+    const std::string words = "--data-path text_document --eval-iters 0";
+    script.replace(
+        script.find(words), words.size(), c.arguments + " --eval-iters 2 --eval-interval 4");
+    p.folder().write("run.sh", script);
+    const SubprocessResult r = p.yoke({"config", "import", "run.sh"});
+    EXPECT_EQ(r.ending.exit_code, 0) << c.arguments << r.err;
+    for (const char* line : c.lines) EXPECT_THAT(r.out, HasSubstr(line)) << c.arguments;
+    for (const char* other : c.others) EXPECT_THAT(r.out, Not(HasSubstr(other))) << c.arguments;
+  }
+}
+
 TEST(MegatronImport, TranslatesModelParallelismForPtd) {
   const Playground p;
   std::string script = kScript;

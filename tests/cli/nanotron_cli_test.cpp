@@ -61,10 +61,9 @@ TEST(NanotronImport, TranslatesFoldersOfDatatrove) {
   const SubprocessResult r = p.yoke({"config", "import", "n.yaml"});
   EXPECT_EQ(r.ending.exit_code, 0) << r.err;
   for (const char* line : {"\ndata.path = [\"a\", \"b\"] ",
-                           "\ndata.order = \"nanoset\" ",
+                           "\ndata.order = \"nanotron\" ",
                            "\ndata.weights = [0.75, 0.25] ",
-                           "\nseed = 1 ",
-                           "general.seed = 3; a run has one seed, which is that of the data"})
+                           "\nseed = 3 "})
     EXPECT_THAT(r.out, HasSubstr(line));
   p.folder().write("imported.toml", r.out);
   // The ids of these files are 257.

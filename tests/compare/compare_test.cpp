@@ -41,6 +41,21 @@ TEST_F(Compare, NamesEveryFaultItsFirstStepAndTensor) {
   EXPECT_TRUE(all.at("rounding").at("passed"));  // different rounding is not a fault
 }
 
+// With Muon, the moments of matrices decay at another rate than the others.
+TEST_F(Compare, NamesFaultsWithMuon) {
+  auto all = cases({"--steps",
+                    "4",
+                    "--case",
+                    faulty_case("wrong_update"),
+                    "--case",
+                    faulty_case("double_reduction"),
+                    "train.optimizer=muon",
+                    "train.momentum=0.95"},
+                   4);
+  expect_found(all, {"wrong_update", "wrong_update", 2, kFirst});
+  expect_found(all, {"double_reduction", "wrong_scale", 1, kFirst});
+}
+
 TEST_F(Compare, NamesAMeanOfMeansWhereRanksHaveUnevenlyManyTargets) {
   auto all = cases({"--backends",
                     "serial",

@@ -143,6 +143,7 @@ class Writer {
   // are allowed. Megatron blends a single dataset with a weight, too.
   void write_datasets(const char* name, const char* key, bool blends) {
     const std::vector<std::string> words = config_.words(name);
+    if (words.empty()) return lines_.refuse(name, "a dataset", "it names none");
     const bool weighted = words.size() % 2 == 0;
     std::vector<std::string> weights, paths;
     for (size_t i = 0; i < words.size(); ++i) {
@@ -161,11 +162,14 @@ class Writer {
                            blends ? "one dataset, or a weight before each" : "one dataset",
                            blends ? "sizes do not become weights" : "a run evaluates on one");
     lines_.add(name, key, paths.size() == 1 ? paths[0] : "[" + join(paths) + "]");
-    if (blends && weighted) lines_.add(name, "data.weights", "[" + join(weights) + "]");
+    // Megatron ignores the weight of a single dataset that is for training only.
+    const bool is_blend = paths.size() > 1 || std::string_view(name) == "--data-path";
+    if (blends && weighted && is_blend) lines_.add(name, "data.weights", "[" + join(weights) + "]");
   }
-  // Writes the shares of --split, between which Megatron allows any other characters.
-  void write_split() {
-    std::vector<std::string> shares;
+  // Returns the shares of --split, between which Megatron allows any other characters; empty if
+  // they are no numbers.
+  std::vector<double> shares() const {
+    std::vector<double> all;
     std::string digits;
     for (const char c : config_.word("--split").value_or("") + ",") {
       if (c == '.' || (c >= '0' && c <= '9')) {
@@ -174,11 +178,16 @@ class Writer {
       }
       if (digits.empty()) continue;
       const auto share = compat::parsed<double>(std::exchange(digits, ""));
-      if (!share) return lines_.refuse("--split", "numbers", "such as 969,30,1");
-      shares.push_back(concat(*share));
+      if (!share) return {};
+      all.push_back(*share);
     }
-    if (shares.empty()) return lines_.refuse("--split", "numbers", "such as 969,30,1");
-    lines_.add("--split", "data.split", "[" + join(shares) + "]");
+    return all;
+  }
+  void write_split() {
+    std::vector<std::string> texts;
+    for (const double share : shares()) texts.push_back(concat(share));
+    if (texts.empty()) return lines_.refuse("--split", "numbers", "such as 969,30,1");
+    lines_.add("--split", "data.split", "[" + join(texts) + "]");
   }
   void write_data() {
     const bool apart = config_.is_given("--train-data-path");
@@ -188,19 +197,26 @@ class Writer {
     lines_.add(name, "data.order", quoted("megatron"));
     if (!config_.is_given("--seed")) lines_.integer("--seed", "seed");
     if (!apart) return write_split();
-    if (evaluates() && config_.is_given("--valid-data-path")) {
+    if (evaluates()) {
       write_datasets("--valid-data-path", "eval.path", false);
     } else {
       lines_.add(name, "data.split", "[1]");
     }
   }
+  // Returns whether Megatron has data to evaluate on. Without any it never evaluates.
+  bool has_evaluation_data() const {
+    if (config_.is_given("--train-data-path")) return config_.is_given("--valid-data-path");
+    const std::vector<double> split = shares();
+    return !config_.is_given("--data-path") || (split.size() > 1 && split[1] > 0);
+  }
   // Returns whether write_rest() writes an interval of evaluations.
   bool evaluates() const {
-    return config_.is_given("--eval-interval") && config_.integer("--eval-iters").value_or(0) > 0;
+    return config_.is_given("--eval-interval") && config_.integer("--eval-iters").value_or(0) > 0 &&
+           has_evaluation_data();
   }
   void write_rest() {
     const auto evaluations = config_.integer("--eval-iters");
-    if (evaluations == 0) {
+    if (evaluations == 0 || (evaluations && !has_evaluation_data())) {
       lines_.add("--eval-iters", "eval.every", "0");
     } else if (evaluates()) {
       lines_.integer("--eval-interval", "eval.every");

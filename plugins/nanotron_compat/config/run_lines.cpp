@@ -1,12 +1,14 @@
 #include "plugins/nanotron_compat/config/run_lines.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <regex>
 #include <string>
 
 #include "plugins/nanotron_compat/config/schedule_lines.hpp"
 #include "plugins/nanotron_compat/layout.hpp"
+#include "sdk/compat/number.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
 
@@ -32,6 +34,7 @@ class Writer {
     add_schedule_lines(config_, lines_);
     count("model.ddp_bucket_cap_mb");
     lines_.integer("checkpoints.checkpoint_interval", "checkpoint.every");
+    if (config_.is_given("general.seed")) lines_.integer("general.seed", "seed");
     write_data();
     if (config_.is_given("logging.iteration_step_info_interval"))
       lines_.integer("logging.iteration_step_info_interval", "metrics.every");
@@ -60,27 +63,25 @@ class Writer {
     const char *folder = "data_stages[].data.dataset.dataset_folder",
                *weight = "data_stages[].data.dataset.dataset_weights";
     std::vector<std::string> folders = config_.words(folder);
-    write_seed(!folders.empty());
     if (folders.empty()) return;
-    for (std::string& name : folders) name = quoted(name);
+    for (std::string& name : folders) {
+      if (name.starts_with('{'))
+        return lines_.refuse(folder, "a list of folders", "write their weights as dataset_weights");
+      name = quoted(name);
+    }
     lines_.add(folder, "data.path", folders.size() == 1 ? folders[0] : "[" + join(folders) + "]");
-    lines_.add(folder, "data.order", quoted("nanoset"));
-    const std::vector<std::string> weights = config_.words(weight);
+    lines_.add(folder, "data.order", quoted("nanotron"));
+    std::vector<std::string> weights;
+    for (const std::string& text : config_.words(weight)) {
+      const auto value = compat::parsed<double>(text);
+      if (!value || !std::isfinite(*value) || *value <= 0)
+        return lines_.refuse(weight, "numbers above 0", "each folder has one");
+      weights.push_back(concat(*value));
+    }
     if (weights.empty()) return;
     if (weights.size() != folders.size())
-      lines_.refuse(weight, concat(folders.size(), " weights"), "each folder has one");
+      return lines_.refuse(weight, concat(folders.size(), " weights"), "each folder has one");
     lines_.add(weight, "data.weights", "[" + join(weights) + "]");
-  }
-  // nanotron has one seed for the initial values, which differ in any case, and one for the order
-  // of the data in folders.
-  void write_seed(bool has_folders) {
-    const char *general = "general.seed", *of_data = "data_stages[].data.seed";
-    const bool orders = has_folders && config_.is_given(of_data);
-    if (orders) lines_.integer(of_data, "seed");
-    if (!config_.is_given(general)) return;
-    if (!orders) return lines_.integer(general, "seed");
-    if (config_.integer(general) != config_.integer(of_data))
-      lines_.note(general, "a run has one seed, which is that of the data");
   }
   // The softmax of nanotron runs over the padding of the vocabulary.
   void write_vocabulary() {

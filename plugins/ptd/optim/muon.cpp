@@ -1,11 +1,12 @@
 // Runs Muon for the hidden matrices of a model, and AdamW for everything else.
 //
 // An orthogonalization needs the whole matrix, but a rank may have only a part of it. Each rank
-// advances the moments of its own elements, then gathers the matrices of one unit at a time in the
-// buffer layout that the parameters of this unit have, and orthogonalizes those of which it has
-// elements. A shard is a contiguous range, so these are about the matrices' share of one rank, and
-// one or two at least: more ranks than matrices in a unit do not make the update faster. Nothing is
-// sent back, as it would be if each matrix had a single owner. The next unit is gathered meanwhile.
+// advances the moments of its own elements. Unit by unit, the ranks then gather what is to be
+// orthogonalized, in the layout of the unit's parameters, while they work on the unit before. A
+// rank orthogonalizes every matrix of which it has elements, and updates these elements. A shard is
+// a contiguous range, so a matrix that lies in several shards is orthogonalized by several ranks,
+// and more ranks than matrices in a unit save no time. The results need not be sent, as they would
+// be if each matrix had one owner.
 //
 // The products run in the compute type, in bf16 for fp16 runs, where the elements of a small
 // gradient would underflow.

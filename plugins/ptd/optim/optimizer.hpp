@@ -1,6 +1,6 @@
 // Optimizers that update the flat shards. AdamW and Adam use one fused kernel, which also clips
-// where its precision allows; Lion, Muon and SGD use single operators. The formulas are those of
-// YokeOptimizer in the contract.
+// where its precision allows; Lion, Muon and SGD run as sequences of operators. The formulas are
+// those of YokeOptimizer in the contract.
 //
 //   optimizer.begin_step(n, lr);        // step number and learning rate
 //   optimizer.update(scale);            // or update_with(clip), on a device

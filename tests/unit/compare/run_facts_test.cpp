@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 constexpr char kRun[] =
     R"({"run": {"backend": "ox", "version": "1", "dtype": "fp32", "product": "param", "update": "own", "degrees": {"dp_degree": 2, "tp_degree": 1},)"
     R"( "data_ranks": 2, "accumulation": 1, "blocks": 3, "parameters": 10, "params": ["a"], "clip": 1.0,)"
-    R"( "exp_avg_decay": 0.9, "costs": {"param": 1, "grad": 2, "optimizer": 3, "unsharded": 4,)"
+    R"( "exp_avg_decay": 0.9, "other_decays": {"a": 0.95}, "costs": {"param": 1, "grad": 2, "optimizer": 3, "unsharded": 4,)"
     R"( "activation": -1, "axes": {"dp_replicate": 40}}}})"
     "\n"
     R"({"step": 0, "hashes": [18446744073709551615], "violation": null, "ranks": []})"
@@ -46,6 +46,8 @@ TEST(RunFacts, AreReadFromARunFolder) {
       "metrics.jsonl",
       "{\"step\": 2, \"step_seconds\": 0.25, \"memory\": 77}\n{\"step\": 2, \"eval_loss\": 1}\n");
   const RunFacts run = read_run(folder.path().string());
+  EXPECT_EQ(run.exp_avg_decay, 0.9);
+  EXPECT_EQ(run.other_decays, (std::map<std::string, double>{{"a", 0.95}}));
   EXPECT_EQ(run.layout(), "dp_degree 2");
   EXPECT_EQ(run.world(), 2);
   EXPECT_EQ(run.start.hashes.at(0), UINT64_MAX);

@@ -129,7 +129,7 @@ INSTANTIATE_TEST_SUITE_P(
              "inverse_sqrt, wsd, WarmupLR, WarmupDecayLR, WarmupCosineLR, OneCycle, LRRangeTest"),
         file("data.order = \"Shuffled\"",
              "run.toml:3: data.order = \"Shuffled\": allowed: shuffled, sequential, megatron, "
-             "nanoset; did you mean "
+             "nanotron; did you mean "
              "'shuffled'?"),
         file("[comm]\ncheck = \"\"", "run.toml:4: comm.check = \"\": allowed: off, step, full"),
         word("precision.param=fp12",

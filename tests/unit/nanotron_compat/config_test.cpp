@@ -141,7 +141,8 @@ TEST(File, OfNanotron04IsNamedAndRead) {
       "  adam_beta1: 0.9\n  adam_beta2: 0.95\n  adam_eps: ");
   request.replace("1.0e-08}", "1.0e-08");
   EXPECT_THAT(request.ask(),
-              ElementsAre(HasSubstr("note: config.file:28: data.dataset.text_column_name = text"),
+              ElementsAre(HasSubstr("note: config.file:28: data.seed = 1; it acts only with"),
+                          HasSubstr("note: config.file:28: data.dataset.text_column_name = text"),
                           AllOf(HasSubstr("note: config.file:28: data = nanotron 0.4"),
                                 HasSubstr("the file is read as one of nanotron 0.4"))));
   EXPECT_EQ(request.line("train.betas"), "[0.9, 0.95]");

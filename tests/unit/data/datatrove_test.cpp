@@ -1,10 +1,9 @@
-// Folders of datatrove and nanotron's order. The expected orders were computed with NumPy from the
-// rule that nanotron publishes.
+// Folders of datatrove and nanotron's order.
 #include <gmock/gmock.h>
 
 #include "core/data/data_files.hpp"
-#include "core/data/foreign_order.hpp"
 #include "core/data/run_data.hpp"
+#include "core/data/source.hpp"
 #include "tests/support/temp_folder.hpp"
 #include "tests/unit/data/token_files.hpp"
 #include "yoke/text.hpp"
@@ -14,33 +13,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Places = std::vector<std::pair<size_t, int64_t>>;
-
-Places places(const NanosetOrder& order, int64_t samples) {
-  Places all;
-  for (int64_t i = 0; i < samples; ++i) all.emplace_back(order.at(i).source, order.at(i).index);
-  return all;
-}
-
-TEST(NanosetOrder, ShufflesABlend) {
-  EXPECT_EQ(places({{5, 3}, {1, 1}, 1234}, 8),
-            (Places{{0, 1}, {1, 0}, {0, 3}, {0, 0}, {0, 2}, {1, 2}, {1, 1}, {1, 0}}))
-      << "the second dataset begins again";
-  EXPECT_EQ(places({{5, 3}, {}, 1234}, 8),
-            (Places{{0, 1}, {1, 0}, {1, 2}, {0, 0}, {0, 2}, {0, 3}, {1, 1}, {0, 4}}));
-  EXPECT_EQ(places({{7}, {}, 5}, 7),
-            (Places{{0, 6}, {0, 2}, {0, 4}, {0, 1}, {0, 0}, {0, 5}, {0, 3}}));
-}
-
-TEST(NanosetOrder, IsTheSameInEveryEpoch) {
-  const NanosetOrder order({5, 3}, {1, 1}, 1234);
-  const Places two = places(order, 16);
-  EXPECT_TRUE(std::equal(two.begin(), two.begin() + 8, two.begin() + 8));
-  EXPECT_EQ(order.count(0, 8), 4);
-  EXPECT_EQ(order.count(1, 10), 5);
-  EXPECT_EQ(order.share(1), 0.5);
-}
-
 class DatatroveFolder : public ::testing::Test {
  protected:
   // Writes a file of consecutive ids.
@@ -56,9 +28,8 @@ class DatatroveFolder : public ::testing::Test {
   RunConfig run() const {
     RunConfig run;
     run.data.path = {path("a")};
-    run.data.order = "nanoset";
+    run.data.order = "nanotron";
     run.data.seq_len = 3;
-    run.seed = 5;
     return run;
   }
   std::string refusal(const RunConfig& run) const {
@@ -86,6 +57,8 @@ TEST_F(DatatroveFolder, IsRefusedIfItsMetadataAreMissingOrDamaged) {
   folder_.write("x.ds", raw<uint16_t>({1, 2}));
   EXPECT_EQ(refused("x.ds").code(), YOKE_NOT_FOUND);
   EXPECT_THAT(refused("x.ds").what(), HasSubstr("lacks " + path("x.ds.metadata")));
+  folder_.write("x.ds.metadata", "");
+  EXPECT_THAT(refused("x.ds").what(), HasSubstr("or that file is empty"));
   for (const char* line : {"", "gpt2", "gpt2|3", "2"}) {
     folder_.write("x.ds.metadata", concat(line, "\n7"));
     EXPECT_EQ(refused("x.ds").code(), YOKE_DATA_LOSS);
@@ -104,14 +77,26 @@ TEST_F(DatatroveFolder, HasWindowsThatShareNoToken) {
   const DataSet data = open_run_data(run(), 0);
   ASSERT_EQ(data.train.num_windows(), 7);
   const std::vector<int64_t> begins{0, 4, 8, 200, 204, 208, 212};
-  const std::vector<int64_t> order{6, 2, 4, 1, 0, 5, 3};
   for (int64_t i = 0; i < 14; ++i) {
     const HostMicroBatch batch = read_micro_batch(data, data.train, i, 1);
-    const int64_t begin = begins[static_cast<size_t>(order[static_cast<size_t>(i % 7)])];
+    const int64_t begin = begins[static_cast<size_t>(i % 7)];
     EXPECT_THAT(batch.tokens, ElementsAre(begin, begin + 1, begin + 2)) << i;
     EXPECT_THAT(batch.targets, ElementsAre(begin + 1, begin + 2, begin + 3)) << i;
   }
   EXPECT_EQ(data.train.epochs(0, 14), 2);
+}
+
+// The targets that do not count are in X.ds.loss, which such a run cannot use.
+TEST_F(DatatroveFolder, MayHaveALossMask) {
+  write("a/0.ds", 0, 8);
+  folder_.write("a/0.ds.loss", std::string("\0\1\1\1\1\1\1\1", 8));
+  const Source source = open_source("data.path", {path("a")}, "auto", 0);
+  ASSERT_NE(source.mask, nullptr);
+  EXPECT_THAT(source.mask->files(), ElementsAre(path("a/0.ds.loss")));
+  EXPECT_THAT(refusal(run()), HasSubstr("has a label mask, which data.order = \"nanotron\""));
+  RunConfig ignoring = run();
+  ignoring.data.mask = "none";
+  EXPECT_EQ(open_run_data(ignoring, 0).train.num_windows(), 2);
 }
 
 TEST_F(DatatroveFolder, BlendsAndEvaluates) {
@@ -124,10 +109,10 @@ TEST_F(DatatroveFolder, BlendsAndEvaluates) {
   both.eval.path = {path("c")};
   both.eval.every = 1;
   const DataSet data = open_run_data(both, 0);
-  int64_t of_b = 0;
-  for (int64_t i = 0; i < 20; ++i)
-    of_b += read_micro_batch(data, data.train, i, 1).tokens[0] >= 100;
-  EXPECT_EQ(of_b, 5);
+  std::vector<int64_t> begins;
+  for (int64_t i = 0; i < 8; ++i)
+    begins.push_back(read_micro_batch(data, data.train, i, 1).tokens[0]);
+  EXPECT_THAT(begins, ElementsAre(0, 100, 4, 8, 12, 104, 16, 20));
   EXPECT_EQ(data.held_out.num_windows(), 2);
   EXPECT_THAT(read_micro_batch(data, data.held_out, 1, 1).tokens, ElementsAre(204, 205, 206));
 }
@@ -141,9 +126,12 @@ TEST_F(DatatroveFolder, RefusesWhatItCannotRead) {
   RunConfig evaluated = run();
   evaluated.eval.every = 1;
   EXPECT_THAT(refusal(evaluated), HasSubstr("all data are for training; set eval.path"));
-  RunConfig seed = run();
-  seed.seed = uint64_t{1} << 32;
-  EXPECT_THAT(refusal(seed), HasSubstr("seed = 4294967296; allowed with data.order = \"nanoset\""));
+  RunConfig other = run();
+  folder_.write("text.txt", "a text that is long enough");
+  other.data.path = {path("text.txt")};
+  EXPECT_THAT(refusal(other), HasSubstr("has the format text; data.order = \"nanotron\" needs"));
+  other.data.path = {};
+  EXPECT_EQ(error_of([&] { open_run_data(other, 0); }).code(), YOKE_NOT_FOUND);
 }
 
 }  // namespace
