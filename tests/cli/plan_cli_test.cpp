@@ -83,6 +83,7 @@ void expect_counted(const std::vector<std::string>& more) {
 
 TEST(Plan, AgreesWithTheRun) {
   expect_counted({});
+  expect_counted({"train.optimizer=muon", "train.momentum=0.95"});
   for (const char* param : {"bf16", "fp64"}) {
     SCOPED_TRACE(param);
     expect_counted({"precision.product=fp8",

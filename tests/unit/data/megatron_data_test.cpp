@@ -59,6 +59,10 @@ TEST_F(IndexedDatasets, AreReadAsOneStreamInEveryType) {
   write_dataset<uint16_t>("u16", kLengths, 8);
   Ids expected(36);
   for (size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<int64_t>(i);
+  write_dataset<uint8_t>("large_u8", {2}, 1, 254);
+  EXPECT_THAT(all_ids(*TokenStream::open(path("large_u8.bin"))), ElementsAre(254, 255));
+  write_dataset<uint16_t>("large_u16", {2}, 8, 65'534);
+  EXPECT_THAT(all_ids(*TokenStream::open(path("large_u16.bin"))), ElementsAre(65'534, 65'535));
   for (const char* name : {"u8", "i8", "i16", "i32", "i64", "u16"}) {
     const auto stream = TokenStream::open(path(name) + ".bin");
     EXPECT_STREQ(stream->format(), "megatron");
@@ -121,7 +125,7 @@ TEST_F(IndexedDatasets, AreRefusedIfTheirFilesAreDamaged) {
   EXPECT_THAT(message("x.bin", YOKE_DATA_LOSS), HasSubstr("has 64 bytes, which do not fit 1 seq"));
   const uint64_t huge = std::numeric_limits<uint64_t>::max();
   for (const auto& [sequences, documents] : {std::pair{huge, uint64_t{2}},
-                                             {uint64_t{63}, uint64_t{2}},
+                                             {uint64_t{62}, uint64_t{2}},
                                              {uint64_t{1}, huge},
                                              {uint64_t{1}, uint64_t{0}}}) {
     with(index_header(8, sequences, documents) + lengths + offsets + ends);
@@ -205,6 +209,8 @@ TEST_F(MegatronOrderTest, OfSeveralEpochs) {
   EXPECT_EQ(fourteen[7], (Ids{5, 6, 7, 5, 6}));
   EXPECT_EQ(fourteen[13], (Ids{25, 26, 15, 16, 17}));
   EXPECT_EQ(samples({0, 8}, 25, 4, 1234)[24], (Ids{29, 30, 31, 32, 33}));
+  // Five of the eight windows of an epoch are less than four fifths, which are rounded down to six.
+  EXPECT_EQ(samples({0, 8}, 13, 4, 1234)[12], (Ids{31, 32, 33, 34, 5}));
 }
 
 TEST_F(MegatronOrderTest, RefusesAPartWithoutAWindow) {
