@@ -42,10 +42,14 @@ int64_t item_of(int type) {
   }
 }
 
+// Negative ids stay negative, and are refused by the caller.
 template <class Id>
 void widen(const unsigned char* from, int64_t count, int64_t* out) {
-  for (int64_t i = 0; i < count; ++i)
-    out[i] = load<Id>(from + i * static_cast<int64_t>(sizeof(Id)));
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(Id));
+  for (int64_t i = 0; i < count; ++i) {
+    const Id id = load<Id>(from + i * kBytes);
+    out[i] = id;  // NOLINT(bugprone-signed-char-misuse)
+  }
 }
 
 [[noreturn]] void damaged(const std::string& what) {
