@@ -27,6 +27,13 @@ struct Request {
   bool json = false;
 };
 
+// Returns the check that a number is at least `least`. The messages of CLI11's own checks contain
+// the largest double.
+CLI::Range from(int64_t least) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  return {least, kMost};
+}
+
 constexpr int64_t kPortion = 1 << 20;  // number of ids read at a time
 constexpr int64_t kShownIds = 16, kShownBytes = 60;
 
@@ -168,10 +175,10 @@ CLI::App* add_samples_command(CLI::App& app, SamplesRequest& request) {
       ->check(CLI::IsMember({"train", "eval"}));
   samples->add_option("--first", request.first, "number of the first sample, from 0; default: 0")
       ->type_name("N")
-      ->check(CLI::NonNegativeNumber);
+      ->check(from(0));
   samples->add_option("--count", request.count, "number of samples; default: 1")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(from(1));
   return samples;
 }
 
@@ -194,7 +201,7 @@ int data_command(const std::vector<std::string>& args) {
       ->type_name("FORMAT");
   look->add_option("--vocab", request.vocab, "refuse ids that are not below N, as model.vocab does")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(from(1));
   look->add_option("--mask",
                    request.data.mask,
                    "label masks, as data.mask: auto, none or required; default: auto")
@@ -202,7 +209,7 @@ int data_command(const std::vector<std::string>& args) {
       ->check(CLI::IsMember({"auto", "none", "required"}));
   look->add_option("--seq-len", request.data.seq_len, "tokens per window; default: 256")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(from(1));
   look->add_option("--holdout", request.data.holdout, "fraction kept for evaluation; default: 0.05")
       ->type_name("X")
       ->check(CLI::Range(0.0, 0.99));
