@@ -11,6 +11,7 @@
 #include <random>
 #include <utility>
 
+#include "core/data/data_set.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -51,11 +52,6 @@ double numpy_sum(std::span<const double> values) {
                ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
   for (size_t i = whole; i < values.size(); ++i) sum += values[i];
   return sum;
-}
-
-// Windows of a stream; each shares its last token with the next one.
-int64_t windows_of(int64_t tokens, int64_t seq_len) {
-  return tokens > 0 ? (tokens - 1) / seq_len : 0;
 }
 
 class ReorderedStream final : public TokenStream {
@@ -118,16 +114,17 @@ MegatronOrder megatron_order(std::span<const int64_t> starts,
                              int64_t seq_len,
                              uint32_t seed) {
   const int64_t tokens = starts[part.end] - starts[part.begin];
-  const int64_t per_epoch = windows_of(tokens, seq_len);
+  const int64_t per_epoch = split_windows(tokens, seq_len, 0).train;
   if (per_epoch < 1)
     throw Error(YOKE_INVALID_ARGUMENT,
                 concat("the part has ", part.end - part.begin, " sequences with ", tokens) +
                     concat(" tokens, which make no window of ", seq_len));
   const int64_t epochs = std::max<int64_t>((wanted * seq_len + tokens) / tokens, 1);
-  const int64_t before_last = windows_of((epochs - 1) * tokens, seq_len);
+  const int64_t before_last = split_windows((epochs - 1) * tokens, seq_len, 0).train;
   const auto most_of_epoch = static_cast<int64_t>(0.80 * static_cast<double>(per_epoch));
   const bool apart = epochs > 1 && wanted - before_last < most_of_epoch;
-  const int64_t count = windows_of(epochs * tokens, seq_len), own = part.end - part.begin;
+  const int64_t count = split_windows(epochs * tokens, seq_len, 0).train;
+  const int64_t own = part.end - part.begin;
   if (count >= kMost || epochs * own >= kMost || part.end >= kMost)
     throw Error(YOKE_UNIMPLEMENTED,
                 concat("the run would read ", count, " windows of ", epochs * own) +

@@ -49,8 +49,8 @@ MegatronOrder megatron_order(std::span<const int64_t> starts,
                              int64_t seq_len,
                              uint32_t seed);
 
-// Returns the stream of these sequences of `base`. Sequence s is tokens [starts[s], starts[s + 1])
-// of base.
+// Returns a stream of these sequences of `base`, where sequence s is tokens [starts[s],
+// starts[s + 1]).
 std::shared_ptr<const TokenStream> reorder(std::shared_ptr<const TokenStream> base,
                                            std::shared_ptr<const std::vector<int64_t>> starts,
                                            std::vector<uint32_t> sequences);
@@ -77,8 +77,8 @@ class Blend final : public SourceOrder {
   std::vector<uint32_t> indices_;
 };
 
-// Returns how many samples Megatron's order of a dataset is made for, if the dataset has this share
-// of a blend: half a percent more than the share.
+// Megatron orders half a percent more samples of a dataset than its share of a blend. Returns their
+// number.
 int64_t wanted_of_blend(double share, int64_t samples);
 
 }  // namespace yoke

@@ -53,8 +53,11 @@ Source open_entry(const std::string& key,
   return source;
 }
 
-// Returns a data set without data.
-DataSet empty_data(const DataConfig& config) {
+// Returns a data set without data, for a run that has a data.path.
+DataSet empty_data(const RunConfig& run) {
+  const DataConfig& config = run.data;
+  if (config.path.empty())
+    throw Error(YOKE_NOT_FOUND, "data.path is not set; " + order_is(run) + " needs it");
   const Sampler nothing(0, 0, false, 0);
   return {.sources = {},
           .ranges = {},
@@ -166,18 +169,19 @@ void check_megatron(const RunConfig& run) {
   if (run.eval.path.size() > 1)
     refuse(concat("eval.path names ", run.eval.path.size(), " datasets; allowed with ") +
            order_is(run) + ": one");
-  if (run.eval.every > 0 && run.eval.batches == 0 && run.eval.path.empty() && datasets > 1)
+  const bool blends = !run.data.weights.empty() && run.eval.path.empty();
+  if (run.eval.every > 0 && run.eval.batches == 0 && blends)
     refuse("eval.batches = 0 evaluates all data, but a blend has no end; set eval.batches");
 }
 
 DataSet open_megatron(const RunConfig& run, int64_t vocab) {
   check_megatron(run);
+  DataSet data = empty_data(run);
   std::vector<Dataset> training, evaluation;
   for (const std::string& entry : run.data.path)
     training.push_back(open_dataset("data.path", entry, run, vocab));
   for (const std::string& entry : run.eval.path)
     evaluation.push_back(open_dataset("eval.path", entry, run, vocab));
-  DataSet data = empty_data(run.data);
   data.train = add_parts(data, training, kTraining, run.train.steps * run.train.global_batch, run);
   if (run.eval.every > 0) {
     const std::vector<Dataset>& evaluated = evaluation.empty() ? training : evaluation;
@@ -231,7 +235,7 @@ DataSet open_nanotron(const RunConfig& run, int64_t vocab) {
   if (run.eval.path.size() > 1)
     refuse(concat("eval.path has ", run.eval.path.size(), " entries; allowed with ") +
            order_is(run) + ": one");
-  DataSet data = empty_data(run.data);
+  DataSet data = empty_data(run);
   data.stride = data.seq_len + 1;
   std::vector<Sampler> folders;
   for (const std::string& entry : run.data.path)
@@ -256,9 +260,6 @@ DataSet open_nanotron(const RunConfig& run, int64_t vocab) {
 }  // namespace
 
 DataSet open_run_data(const RunConfig& run, int64_t vocab) {
-  const bool foreign = run.data.order == "megatron" || run.data.order == "nanotron";
-  if (foreign && run.data.path.empty())
-    throw Error(YOKE_NOT_FOUND, "data.path is not set; " + order_is(run) + " needs it");
   if (run.data.order == "megatron") return open_megatron(run, vocab);
   if (run.data.order == "nanotron") return open_nanotron(run, vocab);
   return open_data(run.data, run.train.global_batch, run.seed, vocab, run.eval.path);

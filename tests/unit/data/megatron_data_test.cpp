@@ -327,6 +327,9 @@ TEST_F(MegatronRun, RefusesWhatItCannotRead) {
   run_.eval.every = 1;
   EXPECT_THAT(refusal(), HasSubstr("a blend has no end; set eval.batches"));
   run_.data.path = {path("x")};
+  run_.data.weights = {1};
+  EXPECT_THAT(refusal(), HasSubstr("a blend has no end"))
+      << "one dataset with a weight is one, too";
   run_.data.weights = {};
   run_.data.split = {1};
   EXPECT_THAT(refusal(), HasSubstr("evaluation: the part has 0 sequences with 0 tokens"));

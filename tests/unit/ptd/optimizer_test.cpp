@@ -193,7 +193,7 @@ TEST(Lion, IsTheContractsFormula) {
   for (const Dtypes& dtypes : {kFp64, kBf16}) check_lion(dtypes, 0.3, 2e-6, true);
 }
 
-// Compares with the functions of yoke/optimizer.h, which have their own tests.
+// Compares with yoke/optimizer.h and yoke/muon.h, which have their own tests.
 void check_muon(Dtypes dtypes, double scale, double bound, bool unseen = false) {
   Fixture f(YOKE_MUON, 0.9, dtypes);
   Plain plain(f.state);
