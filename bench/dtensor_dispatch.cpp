@@ -8,12 +8,12 @@
 #include <functional>
 
 #include "bench/interleaved.hpp"
-#include "plugins/ptd/dtensor/dtensor.hpp"
+#include "sdk/mesh/dtensor/dtensor.hpp"
 
 namespace {
 
 using namespace yoke::bench;
-using yoke::ptd::Mesh;
+using yoke::mesh::Mesh;
 
 constexpr int kRounds = 301;
 constexpr int64_t kCalls = 200;
@@ -36,8 +36,8 @@ const Operator kOperators[] = {
 
 void measure(const Operator& op, bool grad, Mesh& mesh) {
   const at::Tensor a = at::randn({4, 4}), b = at::randn({4, 4});
-  const at::Tensor da = yoke::ptd::distribute_tensor(a, mesh, {}),
-                   db = yoke::ptd::distribute_tensor(b, mesh, {});
+  const at::Tensor da = yoke::mesh::distribute_tensor(a, mesh, {}),
+                   db = yoke::mesh::distribute_tensor(b, mesh, {});
   for (const at::Tensor& t : {a, b, da, db}) t.set_requires_grad(grad);
   const at::AutoGradMode mode(grad);
   Samples local{op.name, {}}, distributed{op.name, {}};

@@ -14,9 +14,9 @@
 #include "core/kernels/ops.hpp"
 #include "core/model/llama.hpp"
 #include "core/model/torch_model.hpp"
-#include "plugins/ptd/executor/block_runner.hpp"
+#include "sdk/mesh/executor/block_runner.hpp"
 
-namespace yoke::ptd {
+namespace yoke::mesh {
 namespace {
 
 using bench::Samples;
@@ -46,7 +46,7 @@ class Model {
     const at::AutoGradMode no_grad(false);  // each block records a graph of its own
     const int last = static_cast<int>(blocks_.size()) - 1;
     BlockRunner runner(blocks_, {{.end = last + 1}}, {0, 1}, ops::defer_weights);
-    runner.begin_step(inputs_, at::ones({}, at::kDouble));
+    runner.begin_step(inputs_, std::vector<at::Tensor>(inputs_.size(), at::ones({}, at::kDouble)));
     const ActionKind backward = split ? ActionKind::kBackwardInput : ActionKind::kBackward;
     for (int micro = 0; micro < kMicros; ++micro) {
       for (int b = 0; b <= last; ++b)
@@ -107,8 +107,8 @@ int run(int rounds) {
 }
 
 }  // namespace
-}  // namespace yoke::ptd
+}  // namespace yoke::mesh
 
 int main(int argc, char** argv) {
-  return yoke::ptd::run(argc > 1 ? std::max(1, std::atoi(argv[1])) : 40);
+  return yoke::mesh::run(argc > 1 ? std::max(1, std::atoi(argv[1])) : 40);
 }

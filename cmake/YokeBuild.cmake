@@ -62,18 +62,27 @@ function(yoke_library name)
   endif()
 endfunction()
 
-# yoke_torch_pch precompiles the headers that nearly all code with LibTorch needs. Compiling them once takes 19 s; each
-# file then takes 2 s instead of 8. The target is created at top level because several folders use it.
+# yoke_link_mesh(BACKEND) lets a backend find libyoke_mesh.so in the folder above its own, in the build tree and in an
+# install.
+function(yoke_link_mesh backend)
+  set_target_properties(${backend} PROPERTIES SKIP_BUILD_RPATH OFF BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH $ORIGIN/..)
+  target_link_libraries(${backend} PRIVATE yoke_mesh)
+endfunction()
+
+# The headers that nearly all code with LibTorch needs.
+set(YOKE_TORCH_HEADERS <string> <vector> <memory> <functional>
+  <ATen/ATen.h> <torch/csrc/autograd/autograd.h> <torch/csrc/autograd/custom_function.h>
+  <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
+
+# yoke_torch_pch precompiles these headers. Compiling them once takes 19 s; each file then takes 2 s instead of 8. The
+# target is created at top level because several folders use it.
 function(yoke_make_torch_pch)
   file(WRITE ${PROJECT_BINARY_DIR}/torch_pch.cpp "")
   add_library(yoke_torch_pch OBJECT ${PROJECT_BINARY_DIR}/torch_pch.cpp)
   target_link_libraries(yoke_torch_pch PUBLIC torch::cpu Threads::Threads)
   set_target_properties(yoke_torch_pch PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(yoke_torch_pch PRIVATE -fPIC)
-  target_precompile_headers(yoke_torch_pch PRIVATE
-    <string> <vector> <memory> <functional>
-    <ATen/ATen.h> <torch/csrc/autograd/autograd.h> <torch/csrc/autograd/custom_function.h>
-    <torch/csrc/distributed/c10d/ProcessGroup.hpp>)
+  target_precompile_headers(yoke_torch_pch PRIVATE ${YOKE_TORCH_HEADERS})
 endfunction()
 
 function(yoke_use_torch name)

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <string>
 
-#include "plugins/ptd/schedule/checked_lists.hpp"
-#include "plugins/ptd/schedule/flat_layout.hpp"
+#include "sdk/mesh/schedule/checked_lists.hpp"
+#include "sdk/mesh/schedule/flat_layout.hpp"
 #include "yoke/optimizer.h"
 #include "yoke/tensor.hpp"
 

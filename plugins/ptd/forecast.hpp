@@ -4,8 +4,9 @@
 
 #include <vector>
 
+#include "plugins/ptd/mesh.hpp"
 #include "plugins/ptd/rank_plan.hpp"
-#include "plugins/ptd/schedule/timeline.hpp"
+#include "sdk/mesh/schedule/timeline.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::ptd {

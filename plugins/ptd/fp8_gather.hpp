@@ -1,8 +1,9 @@
 // Decides which parameters are gathered in fp8 (ptd.fp8_gather). No side effects.
 #pragma once
 
+#include "plugins/ptd/mesh.hpp"
 #include "plugins/ptd/options.hpp"
-#include "plugins/ptd/schedule/units.hpp"
+#include "sdk/mesh/schedule/units.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::ptd {

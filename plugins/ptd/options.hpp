@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "plugins/ptd/dtensor/model_on_mesh.hpp"
-#include "plugins/ptd/schedule/schedule.hpp"
+#include "plugins/ptd/mesh.hpp"
+#include "sdk/mesh/dtensor/model_on_mesh.hpp"
+#include "sdk/mesh/schedule/block_costs.hpp"
+#include "sdk/mesh/schedule/schedule.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::ptd {
@@ -39,6 +41,11 @@ struct PtdOptions {
 // stages.
 inline bool stages_return(const PtdOptions& options) {
   return !options.pp_schedule_file.empty() || info_of(options.pp_schedule).chunks > 1;
+}
+
+// Returns how tensor parallelism cuts tensors.
+inline TensorCuts tensor_cuts(const PtdOptions& options) {
+  return {options.mesh.sequence_parallel, options.mesh.loss_parallel};
 }
 
 // Returns the keys with their defaults, as `describe` gives them to the host. They live as long as

@@ -20,17 +20,6 @@ namespace {
 
 constexpr double kUnevenLoad = 1.2;  // load of the worst rank above which a note is printed
 
-int first_trained_block(const YokeModelSummary& model) {
-  for (uint64_t b = 0; b < model.num_blocks; ++b) {
-    const YokeBlock& block = *model.blocks[b];
-    const bool trained = std::any_of(block.params, block.params + block.num_params, [&](int64_t p) {
-      return model.params[p]->trainable != 0;
-    });
-    if (trained) return static_cast<int>(b);
-  }
-  return static_cast<int>(model.num_blocks);
-}
-
 // Returns the numbers of "5,4,4,3"; empty if the text is anything else.
 std::vector<int> sizes_of(const std::string& text) {
   std::vector<int> sizes;
@@ -158,26 +147,13 @@ void check_shared_parameters(const YokeModelSummary& model,
                              const Stages& stages,
                              int pp,
                              PlanReport& report) {
-  std::vector<std::set<int>> ranks(model.num_params);
-  for (int s = 0; s < stages.count(); ++s) {
-    for (int b = stages.first_block[s]; b < stages.first_block[s + 1]; ++b) {
-      const YokeBlock& block = *model.blocks[b];
-      for (uint64_t i = 0; i < block.num_params; ++i)
-        ranks[block.params[i]].insert(stages.rank_of[s]);
-    }
-  }
-  for (uint64_t p = 0; p < model.num_params; ++p) {
-    if (ranks[p].size() <= 2) continue;
-    report.refuse("pp_degree",
-                  concat(pp),
-                  "2, or a ptd.pp_cut that leaves each parameter on at most two ranks",
-                  concat("blocks on ",
-                         ranks[p].size(),
-                         " ranks use parameter '",
-                         view(model.params[p]->name),
-                         "'"));
-    return;
-  }
+  const auto [param, ranks] = most_shared_parameter(model, stages);
+  if (ranks <= 2) return;
+  report.refuse(
+      "pp_degree",
+      concat(pp),
+      "2, or a ptd.pp_cut that leaves each parameter on at most two ranks",
+      concat("blocks on ", ranks, " ranks use parameter '", view(model.params[param]->name), "'"));
 }
 
 // Returns why the schedule cannot run that many micro-batches, or "".
@@ -258,23 +234,6 @@ std::vector<double> work_of_blocks(const YokeModelSummary& model) {
 
 int chunks_of(const PtdOptions& options) {
   return options.pp_chunks == 0 ? info_of(options.pp_schedule).chunks : options.pp_chunks;
-}
-
-int64_t sequences_of(const YokePlan& plan) {
-  const int64_t data_ranks = int64_t{plan.degree[YOKE_DP_REPLICATE]} * plan.degree[YOKE_DP_SHARD];
-  return plan.global_batch % data_ranks == 0 ? plan.global_batch / data_ranks : 0;
-}
-
-int64_t micros_of(const YokePlan& plan) {
-  const int64_t sequences = sequences_of(plan);
-  const bool divides = plan.micro_batch > 0 && sequences % plan.micro_batch == 0;
-  return divides ? sequences / plan.micro_batch : 0;
-}
-
-PipelineSpec Pipeline::spec_of(int rank) const {
-  PipelineSpec spec = pipeline_spec(kind, stages, rank, first_trained);
-  spec.given = given;
-  return spec;
 }
 
 Pipeline make_pipeline(const YokeModelSummary& model,

@@ -7,7 +7,6 @@
 #include "plugins/ptd/plan.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "plugins/ptd/exact_sums.hpp"
@@ -18,6 +17,7 @@
 #include "plugins/ptd/torchtitan/run_lines.hpp"
 #include "sdk/compat/flat_plan.hpp"
 #include "sdk/compat/named_keys.hpp"
+#include "sdk/mesh/schedule/degree_checks.hpp"
 #include "yoke/optimizer.h"
 #include "yoke/optimizer_name.hpp"
 #include "yoke/plan.hpp"
@@ -26,8 +26,7 @@
 namespace yoke::ptd {
 namespace {
 
-constexpr int64_t kMostDivisors = 1024;  // largest degree that a message lists
-constexpr double kLargeBubble = 0.2;     // share of idle time above which a note is printed
+constexpr double kLargeBubble = 0.2;  // share of idle time above which a note is printed
 
 // Returns "dp_degree 2 x dp_shards 3 = 6, but the run has 4 rank(s)".
 std::string arithmetic(const YokePlan& plan) {
@@ -71,83 +70,6 @@ void fill_degrees(YokePlan& plan, PlanReport& report) {
                 concat(shards),
                 "degrees whose product is the number of ranks",
                 concat(arithmetic(plan), "; start ", product, " ranks, or leave dp_shards unset"));
-}
-
-// Tensor parallelism needs a hint for every parameter, and a degree that divides everything it
-// cuts.
-void check_tensor_parallel(const YokeModelSummary& model,
-                           const YokePlan& plan,
-                           PlanReport& report) {
-  const int64_t tp = plan.degree[YOKE_TP];
-  if (tp <= 1) return;
-  int64_t legal = 0;  // every divisor of it is a legal degree
-  const YokeParameter* odd = nullptr;
-  for (uint64_t p = 0; p < model.num_params; ++p) {
-    const YokeParameter& param = *model.params[p];
-    // One refusal is enough: the fix, hints from the model family, is the same for all of them.
-    if (param.tp_cut == 0) {
-      report.refuse("tp_degree",
-                    concat(tp),
-                    "1",
-                    concat("the model does not say how parameter '",
-                           view(param.name),
-                           "' may be cut; give its family tensor-parallel hints "
-                           "(BlockList::tp)"));
-      return;
-    }
-    if (param.tp_cut < 0) continue;
-    // A degree is legal if it divides tp_parts of every parameter, and so their gcd.
-    legal = std::gcd(legal, param.tp_parts);
-    if (param.tp_parts % tp != 0 && odd == nullptr) odd = &param;
-  }
-  if (odd == nullptr) return;
-  report.refuse("tp_degree",
-                concat(tp),
-                list_text(divisors(legal, kMostDivisors)),
-                concat("parameter '",
-                       view(odd->name),
-                       "' consists of ",
-                       odd->tp_parts,
-                       " parts (heads, rows or columns), each of which must stay on one rank"));
-}
-
-// The sequence must divide evenly: context parallelism cuts the inputs along it, sequence
-// parallelism the activations.
-void check_sequence(const YokeModelSummary& model,
-                    const YokePlan& plan,
-                    const PtdOptions& options,
-                    PlanReport& report) {
-  const int64_t cp = plan.degree[YOKE_CP], tp = plan.degree[YOKE_TP];
-  const std::string length = concat("data.seq_len = ", model.seq_len);
-  if (cp > 1 && model.seq_len == 0) {
-    report.refuse("cp_degree",
-                  concat(cp),
-                  "1",
-                  "the inputs of this model are not sequences, so there is nothing to cut");
-    return;
-  }
-  // In head-tail order each rank holds two parts of the sequence, one from the front and one from
-  // the back, which gives all ranks equal work under a causal mask.
-  const int64_t parts = options.mesh.order == SequenceOrder::kHeadTail ? 2 : 1;
-  if (cp > 1 && model.seq_len % (cp * parts) != 0) {
-    report.refuse("cp_degree",
-                  concat(cp),
-                  model.seq_len % parts == 0
-                      ? list_text(divisors(model.seq_len / parts, kMostDivisors))
-                      : "1",
-                  parts == 2 ? concat("twice the degree must divide ",
-                                      length,
-                                      "; with ptd.cp_order = \"plain\" only the degree itself")
-                             : concat("the degree must divide ", length));
-    return;
-  }
-  if (tp <= 1 || !options.mesh.sequence_parallel || model.seq_len == 0) return;
-  // Sequence parallelism cuts what context parallelism has left of the sequence.
-  if (model.seq_len % (cp * tp) == 0) return;
-  report.refuse("tp_degree",
-                concat(tp),
-                concat("degrees that, times cp_degree, divide ", length),
-                "change data.seq_len, or set ptd.sequence_parallel = false");
 }
 
 bool is_known(int32_t dtype) {
@@ -308,7 +230,13 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   fill_degrees(plan, report);
   const PtdOptions options = torchtitan::options_of(given, plan);
   check_tensor_parallel(*args.model, plan, report);
-  check_sequence(*args.model, plan, options, report);
+  check_sequence(*args.model,
+                 plan,
+                 {options.mesh.order == SequenceOrder::kHeadTail,
+                  options.mesh.sequence_parallel,
+                  "with ptd.cp_order = \"plain\" only the degree itself",
+                  "set ptd.sequence_parallel = false"},
+                 report);
   check_precision(plan, report);
   compare_with_job_file(args, job_file, plan, report);
   check_optimizer(plan, report);
@@ -337,17 +265,6 @@ ModelSpec model_spec(const YokeModelSummary& model, int tp) {
     spec.blocks.emplace_back(block.params, block.params + block.num_params);
   }
   return spec;
-}
-
-std::vector<ParamCut> param_cuts(const YokeModelSummary& model, int tp_rank, int tp) {
-  std::vector<ParamCut> cuts(model.num_params);
-  for (uint64_t p = 0; p < model.num_params; ++p) {
-    const YokeParameter& param = *model.params[p];
-    if (tp == 1 || param.tp_cut <= 0) continue;
-    const std::vector<int64_t> shape(param.shape, param.shape + param.ndim);
-    cuts[p] = ParamCut::along(shape, param.tp_cut - 1, tp_rank, tp);
-  }
-  return cuts;
 }
 
 }  // namespace yoke::ptd

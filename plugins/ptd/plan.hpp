@@ -5,8 +5,9 @@
 
 #include <vector>
 
-#include "plugins/ptd/schedule/param_cut.hpp"
-#include "plugins/ptd/schedule/units.hpp"
+#include "plugins/ptd/mesh.hpp"
+#include "sdk/mesh/schedule/param_cut.hpp"
+#include "sdk/mesh/schedule/units.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::ptd {
@@ -19,8 +20,5 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
 // Returns the parameters and blocks of the model on one of `tp` ranks: a parameter that tensor
 // parallelism cuts has 1 / tp of its elements there.
 ModelSpec model_spec(const YokeModelSummary& model, int tp);
-
-// Returns, for each parameter, the part that rank tp_rank of `tp` ranks holds.
-std::vector<ParamCut> param_cuts(const YokeModelSummary& model, int tp_rank, int tp);
 
 }  // namespace yoke::ptd

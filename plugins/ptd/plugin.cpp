@@ -2,32 +2,15 @@
 // reading here; README.md lists the other files in reading order.
 #include <memory>
 
-#include "plugins/ptd/collectives/comm.hpp"
+#include "plugins/ptd/comms.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/plan.hpp"
 #include "plugins/ptd/torchtitan/run_lines.hpp"
 #include "plugins/ptd/wrapped_model.hpp"
-#include "yoke/text.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {
 namespace {
-
-// Returns the host. Throws Error(INVALID_ARGUMENT) for tp and cp on a GPU: distributed tensors have
-// a rule for the CPU's attention only. `plan` does not know the device, so it cannot refuse this.
-const YokeHost& checked(const YokeHost& host, const YokePlan& plan) {
-  for (const auto& [axis, key] :
-       {std::pair(YOKE_TP, "tp_degree"), std::pair(YOKE_CP, "cp_degree")}) {
-    if (host.device.type != YOKE_DEVICE_CUDA || plan.degree[axis] == 1) continue;
-    throw Error(YOKE_INVALID_ARGUMENT,
-                concat(key,
-                       " = ",
-                       plan.degree[axis],
-                       " is not built yet for device = cuda; use dp_shards and dp_degree there, or "
-                       "device=cpu"));
-  }
-  return host;
-}
 
 // The context of one rank. The contract guarantees that the plan, the options and the host outlive
 // it.
@@ -36,19 +19,14 @@ class PtdContext final : public Context {
   explicit PtdContext(const YokeInitArgs& args)
       : plan_(*args.plan),
         options_(torchtitan::options_of(Options(args.options, args.num_options), plan_)),
-        host_(checked(*args.host, plan_)),
-        comms_(Comms::make(
-            plan_, options_.shard_over_cp, stages_return(options_), host_, device_type(host_))) {}
+        host_(*args.host),
+        comms_(Comms::make(plan_, options_.shard_over_cp, stages_return(options_), host_)) {}
 
   std::unique_ptr<Wrapped> wrap_model(const YokeModel& model) override {
     return std::make_unique<WrappedModel>(model, plan_, options_, comms_, host_);
   }
 
  private:
-  static at::DeviceType device_type(const YokeHost& host) {
-    return host.device.type == YOKE_DEVICE_CUDA ? at::kCUDA : at::kCPU;
-  }
-
   const YokePlan& plan_;
   PtdOptions options_;
   const YokeHost& host_;

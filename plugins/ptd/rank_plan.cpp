@@ -4,10 +4,10 @@
 #include <set>
 #include <utility>
 
-#include "plugins/ptd/block_costs.hpp"
 #include "plugins/ptd/fp8_gather.hpp"
 #include "plugins/ptd/plan.hpp"
-#include "plugins/ptd/schedule/flat_layout.hpp"
+#include "sdk/mesh/schedule/block_costs.hpp"
+#include "sdk/mesh/schedule/flat_layout.hpp"
 #include "yoke/fp8_params.hpp"
 #include "yoke/muon.h"
 #include "yoke/tensor.hpp"
@@ -102,20 +102,6 @@ StepSpec step_spec(const ModelSpec& model,
   return spec;
 }
 
-std::vector<BlockCost> costs_of_blocks(const YokeModelSummary& model,
-                                       const std::vector<int>& blocks,
-                                       const PipelineSpec& pipeline,
-                                       const YokePlan& plan,
-                                       const PtdOptions& options) {
-  std::vector<BlockCost> costs;
-  for (const int b : blocks) costs.push_back(block_cost(model, b, plan, options));
-  for (const OwnStage& stage : pipeline.stages) {
-    if (stage.receives())
-      costs[stage.first].input = block_cost(model, blocks[stage.first] - 1, plan, options).carry;
-  }
-  return costs;
-}
-
 }  // namespace
 
 std::vector<StepSpec> steps_of(const std::vector<RankPlan>& ranks) {
@@ -149,7 +135,7 @@ std::vector<RankPlan> rank_plans(const YokeModelSummary& model,
     own.units = make_units(own.model, options.unit_bytes, item_size(plan.param_dtype), stage_ends);
     own.step = step_spec(own.model, own.units, spec, plan, options);
     own.step.rounding_bytes = rounding_bytes(model, own.model, own.step.shards, plan);
-    own.costs = costs_of_blocks(model, own.blocks, spec, plan, options);
+    own.costs = block_costs(model, own.blocks, spec, plan, tensor_cuts(options));
   }
   return plans;
 }

@@ -5,11 +5,12 @@
 
 #include <vector>
 
+#include "plugins/ptd/mesh.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/pipeline_plan.hpp"
-#include "plugins/ptd/schedule/costs.hpp"
-#include "plugins/ptd/schedule/schedule.hpp"
-#include "plugins/ptd/schedule/units.hpp"
+#include "sdk/mesh/schedule/costs.hpp"
+#include "sdk/mesh/schedule/schedule.hpp"
+#include "sdk/mesh/schedule/units.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::ptd {

@@ -3,13 +3,14 @@
 
 #include <memory>
 
-#include "plugins/ptd/collectives/comm.hpp"
-#include "plugins/ptd/dtensor/model_on_mesh.hpp"
+#include "plugins/ptd/comms.hpp"
 #include "plugins/ptd/executor/executor.hpp"
+#include "plugins/ptd/mesh.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/options.hpp"
 #include "plugins/ptd/rank_plan.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
+#include "sdk/mesh/dtensor/model_on_mesh.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {

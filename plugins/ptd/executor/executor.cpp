@@ -23,7 +23,7 @@
 #include <utility>
 
 #include "plugins/ptd/optim/grad_norm.hpp"
-#include "plugins/ptd/schedule/checked_lists.hpp"
+#include "sdk/mesh/schedule/checked_lists.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -198,7 +198,7 @@ void Executor::issue(const std::vector<TorchInputs>& inputs) {
   const KeptRoundings kept(parts_.fp8, own_spec().keeps_roundings(micros, forward_only_));
   scalars_.zero_();
   scalars_[kNumTargets].copy_(num_targets_);
-  blocks_.begin_step(distributed_, loss_grad_);
+  blocks_.begin_step(distributed_, std::vector<at::Tensor>(inputs.size(), loss_grad_));
   messages_.begin_step(inputs, own_spec().stages());
   for (ShardedUnit& unit : units_) unit.begin_step();
   for (const Action& action : schedule(micros, forward_only_)) run(action);

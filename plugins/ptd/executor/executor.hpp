@@ -7,16 +7,17 @@
 #include <optional>
 #include <vector>
 
-#include "plugins/ptd/collectives/comm.hpp"
-#include "plugins/ptd/dtensor/model_on_mesh.hpp"
-#include "plugins/ptd/executor/block_runner.hpp"
+#include "plugins/ptd/comms.hpp"
 #include "plugins/ptd/executor/recorded_step.hpp"
 #include "plugins/ptd/executor/sharded_unit.hpp"
-#include "plugins/ptd/executor/stage_messages.hpp"
+#include "plugins/ptd/mesh.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/optim/param_squares.hpp"
-#include "plugins/ptd/schedule/schedule.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
+#include "sdk/mesh/dtensor/model_on_mesh.hpp"
+#include "sdk/mesh/executor/block_runner.hpp"
+#include "sdk/mesh/executor/stage_messages.hpp"
+#include "sdk/mesh/schedule/schedule.hpp"
 
 namespace yoke::ptd {
 

@@ -5,9 +5,10 @@
 
 #include <vector>
 
-#include "plugins/ptd/collectives/comm.hpp"
-#include "plugins/ptd/executor/flat_buffer.hpp"
-#include "plugins/ptd/schedule/flat_layout.hpp"
+#include "plugins/ptd/mesh.hpp"
+#include "sdk/mesh/collectives/comm.hpp"
+#include "sdk/mesh/executor/flat_buffer.hpp"
+#include "sdk/mesh/schedule/flat_layout.hpp"
 #include "yoke/fp8_params.hpp"
 
 namespace yoke::ptd {

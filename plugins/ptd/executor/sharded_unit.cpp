@@ -12,7 +12,7 @@
 
 #include <utility>
 
-#include "plugins/ptd/dtensor/model_on_mesh.hpp"
+#include "sdk/mesh/dtensor/model_on_mesh.hpp"
 
 namespace yoke::ptd {
 namespace {

@@ -15,10 +15,11 @@
 #include <optional>
 #include <vector>
 
-#include "plugins/ptd/collectives/comm.hpp"
-#include "plugins/ptd/executor/flat_buffer.hpp"
 #include "plugins/ptd/executor/fp8_shard.hpp"
-#include "plugins/ptd/schedule/flat_layout.hpp"
+#include "plugins/ptd/mesh.hpp"
+#include "sdk/mesh/collectives/comm.hpp"
+#include "sdk/mesh/executor/flat_buffer.hpp"
+#include "sdk/mesh/schedule/flat_layout.hpp"
 
 namespace yoke::ptd {
 

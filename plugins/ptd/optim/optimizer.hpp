@@ -14,9 +14,10 @@
 #include <memory>
 #include <vector>
 
-#include "plugins/ptd/collectives/comm.hpp"
+#include "plugins/ptd/mesh.hpp"
 #include "plugins/ptd/optim/grad_norm.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
+#include "sdk/mesh/collectives/comm.hpp"
 
 namespace yoke::ptd {
 

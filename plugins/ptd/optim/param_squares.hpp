@@ -7,8 +7,9 @@
 
 #include <vector>
 
-#include "plugins/ptd/schedule/units.hpp"
+#include "plugins/ptd/mesh.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
+#include "sdk/mesh/schedule/units.hpp"
 
 namespace yoke::ptd {
 

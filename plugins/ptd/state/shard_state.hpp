@@ -7,8 +7,9 @@
 
 #include <vector>
 
-#include "plugins/ptd/schedule/flat_layout.hpp"
-#include "plugins/ptd/schedule/param_cut.hpp"
+#include "plugins/ptd/mesh.hpp"
+#include "sdk/mesh/schedule/flat_layout.hpp"
+#include "sdk/mesh/schedule/param_cut.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ptd {

@@ -8,6 +8,7 @@
 
 #include "core/kernels/fp8.hpp"
 #include "core/model/torch_model.hpp"
+#include "plugins/ptd/comms.hpp"
 #include "tests/unit/ptd/rig.hpp"
 #include "yoke/text.hpp"
 
@@ -93,7 +94,7 @@ TEST(Fp8Shard, GathersWhatAProductWouldRoundTo) {
         plan.world_size = shards;
         for (int32_t& degree : plan.degree) degree = 1;
         plan.degree[YOKE_DP_SHARD] = shards;
-        check_rank(Comms::make(plan, true, false, rank.host, at::kCPU).unshard, compute);
+        check_rank(ptd::Comms::make(plan, true, false, rank.host).unshard, compute);
       });
     }
   }

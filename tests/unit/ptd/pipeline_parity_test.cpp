@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "plugins/ptd/schedule/pipeline.hpp"
+#include "sdk/mesh/schedule/pipeline.hpp"
 #include "tests/unit/ptd/rig.hpp"
 
 namespace yoke::ptd::testing {

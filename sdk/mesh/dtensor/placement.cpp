@@ -1,0 +1,44 @@
+#include "sdk/mesh/dtensor/placement.hpp"
+
+#include <algorithm>
+
+namespace yoke::mesh {
+
+Part part_of(int64_t n, Coordinate at) {
+  const int64_t chunk = (n + at.size - 1) / at.size;
+  const int64_t begin = std::min(n, at.rank * chunk);
+  return {begin, std::min(n, begin + chunk) - begin};
+}
+
+Sizes local_sizes(Sizes sizes, const Placements& placements, const Coordinates& at, int axes) {
+  for (int a = 0; a < axes; ++a) {
+    const Placement& p = placements[a];
+    if (!p.is_shard()) continue;
+    int64_t& n = sizes[p.dim];
+    n = p.blocks * part_of(n / p.blocks, at[a]).count;
+  }
+  return sizes;
+}
+
+std::string to_string(const Placement& p) {
+  switch (p.kind) {
+    case Placement::kReplicate:
+      return "R";
+    case Placement::kShard:
+      return "S(" + std::to_string(p.dim) + ")" +
+             (p.blocks == 1 ? "" : "/" + std::to_string(p.blocks));
+    case Placement::kPartial:
+      break;
+  }
+  constexpr const char* kNames[] = {"P(sum)", "P(avg)", "P(max)"};
+  return kNames[static_cast<int>(p.reduce)];
+}
+
+std::string to_string(const Placements& placements, int axes) {
+  if (axes == 1) return to_string(placements[0]);
+  std::string text = "[";
+  for (int a = 0; a < axes; ++a) text += (a == 0 ? "" : ", ") + to_string(placements[a]);
+  return text + "]";
+}
+
+}  // namespace yoke::mesh

@@ -1,0 +1,257 @@
+// There are two kinds of check. Walk (walk.cpp) follows one rank's list as a state machine per unit
+// and block. Ranks, below, runs all lists side by side and looks only at collectives and messages:
+// whether the members of a communicator issue the same ones in the same order, and whether all
+// ranks reach the end of their lists.
+//
+// One simulation is enough. Other interleavings of the ranks need not be tried, because the outcome
+// does not depend on the order in which ranks advance: a rank only ever waits for what a peer has
+// issued, and what was issued stays issued.
+#include "sdk/mesh/schedule/checker.hpp"
+
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <utility>
+
+#include "sdk/mesh/schedule/walk.hpp"
+
+namespace yoke::mesh {
+namespace {
+
+// Identifies one communicator of the world: its purpose, and its index among the communicators of
+// that purpose.
+struct CommKey {
+  CommPurpose purpose;
+  int index;
+
+  auto operator<=>(const CommKey&) const = default;
+};
+
+// One direction between two ranks, for one of the two kinds of messages.
+struct Link {
+  int from, to;
+  bool grads;  // gradients; false: outputs of stages
+
+  auto operator<=>(const Link&) const = default;
+};
+
+// Identifies a message on its link by the later of the two stages that it connects.
+struct MessageKey {
+  int stage, micro;
+
+  bool operator==(const MessageKey&) const = default;
+};
+
+// Runs all lists side by side. A collective is over when every rank of its communicator has issued
+// it, and a message when both ranks have.
+class Ranks {
+ public:
+  // receive_late: a message is received from its Wait action on, not from its Receive action on.
+  Ranks(const std::vector<StepSpec>& specs,
+        const std::vector<std::vector<Action>>& lists,
+        bool receive_late)
+      : receive_late_(receive_late),
+        spec_(specs.front()),
+        lists_(lists),
+        per_stage_(static_cast<int>(lists.size() / specs.size())),
+        tp_(std::max(1, per_stage_ / (spec_.shards * spec_.replicas))),
+        next_(lists.size(), 0),
+        issued_(lists.size()) {}
+
+  std::vector<ScheduleFault> run() {
+    bool moved = true;
+    while (moved && faults_.empty()) {
+      moved = false;
+      for (int rank = 0; rank < static_cast<int>(lists_.size()); ++rank) moved |= advance(rank);
+    }
+    if (faults_.empty()) report_stuck();
+    return faults_;
+  }
+
+ private:
+  struct Issued {
+    const Action* action;
+    int index;  // position in the rank's list
+  };
+
+  // Ranks with the same key are members of one communicator: they differ only in the coordinate
+  // along which it runs. rank = ((pp * replicas + replica) * shards + shard) * tp + t.
+  CommKey comm_of(int rank, CommPurpose purpose) const {
+    const int first = rank / per_stage_ * per_stage_;  // first rank with the same stages
+    const int t = rank % tp_, data = (rank - first) / tp_;
+    switch (purpose) {
+      case CommPurpose::kUnshard:
+      case CommPurpose::kReduceGrad:
+        return {purpose, first + data / spec_.shards * tp_ + t};
+      case CommPurpose::kAllReduceGrad:
+        return {purpose, first + data % spec_.shards * tp_ + t};
+      case CommPurpose::kReducePartialGrads:
+        return {purpose, first + data};
+      case CommPurpose::kNone:
+      case CommPurpose::kWorld:
+        break;
+    }
+    return {CommPurpose::kWorld, 0};
+  }
+
+  // Runs the rank's list until it has to wait. Returns true if it completed at least one action.
+  bool advance(int rank) {
+    const std::vector<Action>& list = lists_[rank];
+    const size_t start = next_[rank];
+    while (next_[rank] < list.size() && faults_.empty()) {
+      const Action& a = list[next_[rank]];
+      if (a.kind == ActionKind::kExchangeTied) {
+        if (!exchange(rank, a)) break;
+      } else if (const auto message = info_of(a.kind).message) {
+        if (!pass(rank, a, *message)) break;
+      } else {
+        issue(rank, a);
+        if (!is_over(rank, a)) break;
+      }
+      ++next_[rank];
+    }
+    return next_[rank] != start;
+  }
+
+  // Returns true once the peer has reached the same exchange. Both ranks make their exchanges in
+  // the same order, so the n-th exchange of one is the n-th of the other.
+  bool exchange(int rank, const Action& a) {
+    const int peer = rank % per_stage_ + a.peer * per_stage_;
+    const int index = static_cast<int>(next_[rank]);
+    std::vector<int>& own = exchanges_[{rank, peer}];
+    if (own.empty() || own.back() != index) own.push_back(index);
+    return exchanges_[{peer, rank}].size() >= own.size();
+  }
+
+  // Carries out an action on a message. Returns false if it has to wait for the peer.
+  bool pass(int rank, const Action& a, const MessageInfo& info) {
+    const int peer = rank % per_stage_ + a.peer * per_stage_;
+    const bool sends = info.is_sent();
+    const Link link = sends ? Link{rank, peer, info.grad} : Link{peer, rank, info.grad};
+    const MessageKey key{a.stage + (info.is_at_output() ? 1 : 0), a.micro};
+    std::vector<MessageKey>& own = sends ? sent_[link] : received_[link];
+    const std::vector<MessageKey>& theirs = sends ? received_[link] : sent_[link];
+    const bool known = std::find(own.begin(), own.end(), key) != own.end();
+    const bool starts = receive_late_ && !sends
+                            ? info.step == MessageInfo::kWait && !known
+                            : info.step == MessageInfo::kSend || info.step == MessageInfo::kReceive;
+    if (starts) {
+      own.push_back(key);
+      const size_t last = own.size() - 1;
+      if (theirs.size() > last && theirs[last] != key) {
+        faults_.push_back({rank,
+                           static_cast<int>(next_[rank]),
+                           CheckedRule::kPairing,
+                           to_string(a) + " meets another message"});
+      }
+    }
+    if (info.step == MessageInfo::kSend || info.step == MessageInfo::kReceive) return true;
+    const auto at = std::find(own.begin(), own.end(), key);
+    return at != own.end() && theirs.size() > static_cast<size_t>(at - own.begin());
+  }
+
+  // Issues the action's collective, if it has one. A waiting rank tries the same action again
+  // later; its collective must not be issued twice.
+  void issue(int rank, const Action& a) {
+    const CommPurpose purpose = info_of(a.kind).comm;
+    if (purpose == CommPurpose::kNone) return;
+    std::vector<Issued>& own = issued_[rank][comm_of(rank, purpose)];
+    const int index = static_cast<int>(next_[rank]);
+    if (!own.empty() && own.back().index == index) return;
+    own.push_back({&a, index});
+    compare_with_peers(rank, purpose, own.size() - 1);
+  }
+
+  // Returns true if every rank of the communicator has issued the collective that `a` waits for, or
+  // if it waits for none.
+  bool is_over(int rank, const Action& a) {
+    const std::optional<ActionKind> awaited = info_of(a.kind).awaits;
+    if (!awaited) return true;
+    const CommPurpose purpose = info_of(*awaited).comm;
+    const CommKey comm = comm_of(rank, purpose);
+    const std::vector<Issued>& own = issued_[rank][comm];
+    // `position` becomes the number of collectives up to and including the newest one of this unit.
+    // Every member must have issued at least that many.
+    size_t position = own.size();
+    while (position > 0 && own[position - 1].action->unit != a.unit) --position;
+    for (int peer = 0; peer < static_cast<int>(lists_.size()); ++peer) {
+      if (comm_of(peer, purpose) == comm && issued_[peer][comm].size() < position) return false;
+    }
+    return true;
+  }
+
+  // Compares the rank's newest collective with those that peers issued at the same position.
+  void compare_with_peers(int rank, CommPurpose purpose, size_t position) {
+    const CommKey comm = comm_of(rank, purpose);
+    const Issued mine = issued_[rank][comm][position];
+    for (int peer = 0; peer < static_cast<int>(lists_.size()); ++peer) {
+      const std::vector<Issued>& theirs = issued_[peer][comm];
+      if (comm_of(peer, purpose) != comm || theirs.size() <= position) continue;
+      if (*theirs[position].action == *mine.action) continue;
+      faults_.push_back({rank,
+                         mine.index,
+                         CheckedRule::kPairing,
+                         to_string(*mine.action) + " meets " + to_string(*theirs[position].action) +
+                             " of rank " + std::to_string(peer)});
+      return;
+    }
+  }
+
+  void report_stuck() {
+    for (int rank = 0; rank < static_cast<int>(lists_.size()); ++rank) {
+      if (next_[rank] == lists_[rank].size()) continue;
+      faults_.push_back({rank,
+                         static_cast<int>(next_[rank]),
+                         CheckedRule::kDeadlock,
+                         to_string(lists_[rank][next_[rank]]) + " waits forever for a peer"});
+    }
+  }
+
+  const bool receive_late_;
+  const StepSpec& spec_;  // spec of the first stage; shards and replicas are the same for all
+  const std::vector<std::vector<Action>>& lists_;
+  int per_stage_;                                            // ranks with the same stages
+  int tp_;                                                   // ranks of tp
+  std::map<Link, std::vector<MessageKey>> sent_, received_;  // messages in the order of issue
+  // For each rank and peer, the exchanges that the rank has reached, as indices in its list.
+  std::map<std::pair<int, int>, std::vector<int>> exchanges_;
+  std::vector<size_t> next_;                                    // next action, by rank
+  std::vector<std::map<CommKey, std::vector<Issued>>> issued_;  // collectives so far, by rank
+  std::vector<ScheduleFault> faults_;
+};
+
+}  // namespace
+
+std::vector<ScheduleFault> check_rank(const StepSpec& spec,
+                                      const std::vector<Action>& list,
+                                      int rank) {
+  Walk walk(spec);
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string wrong = walk.apply(list[i]);
+    if (!wrong.empty())
+      return {{rank, static_cast<int>(i), walk.rule(), to_string(list[i]) + ": " + wrong}};
+  }
+  const std::string missing = walk.finish();
+  if (!missing.empty()) return {{rank, static_cast<int>(list.size()), walk.rule(), missing}};
+  return {};
+}
+
+std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,
+                                       const std::vector<std::vector<Action>>& lists) {
+  std::vector<ScheduleFault> faults;
+  const size_t per_stage = lists.size() / specs.size();
+  for (size_t rank = 0; rank < lists.size(); ++rank) {
+    for (ScheduleFault& f :
+         check_rank(specs[rank / per_stage], lists[rank], static_cast<int>(rank)))
+      faults.push_back(std::move(f));
+  }
+  // In the first step receives start late, because the shapes of messages are not known yet, and
+  // with comm.check = full in every step.
+  for (const bool receive_late : {false, true}) {
+    for (ScheduleFault& f : Ranks(specs, lists, receive_late).run()) faults.push_back(std::move(f));
+    if (!faults.empty()) return faults;
+  }
+  return faults;
+}
+
+}  // namespace yoke::mesh

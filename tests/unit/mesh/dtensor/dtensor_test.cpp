@@ -1,0 +1,193 @@
+// Tests the public functions and their errors.
+#include "sdk/mesh/dtensor/dtensor.hpp"
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/mesh/dtensor/on_mesh.hpp"
+#include "yoke/error.hpp"
+
+namespace yoke::mesh::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Placements tp_only(const Placement& p) {
+  return placements({replicate(), p});
+}
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(DTensor, KnowsHowItLies) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor whole = numbers({4, 6}, 1);
+    const at::Tensor t = distribute_tensor(whole, mesh, tp_only(shard(1)));
+    EXPECT_EQ(t.sizes(), whole.sizes());
+    EXPECT_EQ(local_of(t).size(1), 3);
+    EXPECT_EQ(placements_of(t), tp_only(shard(1)));
+    EXPECT_EQ(&mesh_of(t), &mesh);
+    EXPECT_EQ(difference(full_tensor(t), whole), 0);
+    EXPECT_THAT(refusal([&] { placements_of(whole); }), HasSubstr("is not distributed"));
+    EXPECT_ANY_THROW(t.data_ptr()) << "there is no memory of the whole";
+  });
+}
+
+// A function f that only changes placements has d/dx sum(f(x) * c) = c, whatever it communicates.
+TEST(DTensor, MovingIsDifferentiable) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor whole = numbers({4, 6}, 1), c = numbers({4, 6}, 2);
+    for (const Placement& from : {replicate(), shard(0), shard(1), partial()}) {
+      for (const Placement& to : {replicate(), shard(0), shard(1), partial()}) {
+        const at::Tensor x = whole.clone().requires_grad_();
+        const at::Tensor there =
+            redistribute(distribute_tensor(x, mesh, tp_only(from)), tp_only(to));
+        (full_tensor(there) * c).sum().backward();
+        EXPECT_EQ(difference(x.grad(), c), 0) << to_string(from) << " -> " << to_string(to);
+      }
+    }
+  });
+}
+
+TEST(DTensor, LocalTensorsComeAndGoWithTheirGradients) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor mine = numbers({2, 3}, mesh.rank(1)).requires_grad_();
+    const at::Tensor t = from_local(mine, mesh, tp_only(shard(0)), {4, 3});
+    const at::Tensor local = to_local(t * 3);
+    EXPECT_EQ(difference(local, mine.detach() * 3), 0);
+    local.sum().backward();
+    EXPECT_EQ(difference(mine.grad(), at::full({2, 3}, 3.0, at::kDouble)), 0);
+  });
+}
+
+TEST(DTensor, AnOperatorWithoutARuleIsRefusedByName) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor t = distribute_tensor(numbers({4, 6}, 1), mesh, tp_only(shard(1)));
+    EXPECT_THAT(refusal([&] { at::kthvalue(t, 2); }),
+                AllOf(HasSubstr("aten::kthvalue"),
+                      HasSubstr("S(1)"),
+                      HasSubstr("[4, 6]"),
+                      HasSubstr("no rule")));
+    EXPECT_THAT(refusal([&] { at::bernoulli(t); }), HasSubstr("no rule"))
+        << "ranks would not draw the same numbers";
+  });
+}
+
+TEST(DTensor, AttentionOnTheMathPathIsRefusedByName) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor q = distribute_tensor(numbers({1, 4, 8, 4}, 1), mesh, tp_only(shard(1)));
+    const at::Tensor v = distribute_tensor(numbers({1, 4, 8, 6}, 1), mesh, tp_only(shard(1)));
+    EXPECT_THAT(refusal([&] { at::scaled_dot_product_attention(q, q, v); }),
+                HasSubstr("math path"));
+  });
+}
+
+TEST(DTensor, ParametersAreNeverMoved) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    std::string traffic;
+    mesh.trace().set_sink([&](const std::string& line) { traffic += line + "\n"; });
+    at::Tensor w = numbers({4, 4}, 1).requires_grad_();
+    const Placements lie = tp_only(shard(1));
+    convert_parameter(
+        w, local_of(distribute_tensor(w.detach().clone(), mesh, lie)).clone(), mesh, lie);
+    // The activation is far larger than the weight. It must still be the activation that is
+    // redistributed, because parameters never are.
+    const at::Tensor x = distribute_tensor(numbers({512, 4}, 2), mesh, tp_only(shard(0)));
+    const at::Tensor y = x.mm(w.t());
+    EXPECT_EQ(placements_of(w), lie);
+    EXPECT_THAT(traffic, HasSubstr("aten::mm"));
+    EXPECT_LE(difference(full_tensor(y.detach()), numbers({512, 4}, 2).mm(numbers({4, 4}, 1).t())),
+              1e-14);
+  });
+}
+
+// Half a row of [2, 6] has three elements, which are no whole rows of [6, 2], so the cut does not
+// survive. A view of an activation is gathered then. A view of a parameter is refused, and the
+// parameter stays cut.
+TEST(DTensor, AViewNeverGathersAParameter) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const Placements cut = tp_only(shard(1));
+    const at::Tensor activation = distribute_tensor(numbers({2, 6}, 1), mesh, cut);
+    EXPECT_EQ(difference(full_tensor(activation.view({6, 2})), numbers({2, 6}, 1).view({6, 2})), 0);
+
+    at::Tensor w = numbers({2, 6}, 1).requires_grad_();
+    convert_parameter(
+        w, local_of(distribute_tensor(w.detach().clone(), mesh, cut)).clone(), mesh, cut);
+    EXPECT_THAT(refusal([&] { w.view({6, 2}); }), HasSubstr("gather a parameter"));
+    EXPECT_EQ(placements_of(w), cut);
+  });
+}
+
+// In PyTorch 2.11 _foreach_mul_ silently leaves Partial gradients as they are, so clipping under TP
+// with SP misses the norms.
+TEST(DTensor, ClippingReachesPartialGradients) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor a = distribute_tensor(numbers({6}, 1), mesh, tp_only(partial()));
+    const at::Tensor b = distribute_tensor(numbers({6, 2}, 2), mesh, tp_only(shard(0)));
+    const at::Tensor plain = numbers({3}, 3);
+    at::_foreach_mul_({a, b, plain}, 0.5);
+    EXPECT_LE(difference(full_tensor(a), numbers({6}, 1) * 0.5), 1e-16);
+    EXPECT_LE(difference(full_tensor(b), numbers({6, 2}, 2) * 0.5), 1e-16);
+    EXPECT_LE(difference(plain, numbers({3}, 3) * 0.5), 1e-16) << "mixed lists are fine";
+  });
+}
+
+TEST(DTensor, NormsAreThoseOfTheWhole) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor whole = numbers({6, 2}, 1);
+    for (const Placement& p : {shard(0), shard(1), partial(), replicate()}) {
+      const at::Tensor norm = at::linalg_vector_norm(distribute_tensor(whole, mesh, tp_only(p)), 2);
+      EXPECT_NEAR(norm.item<double>(), at::linalg_vector_norm(whole, 2).item<double>(), 1e-15);
+    }
+  });
+}
+
+// The linear layer of torch::nn does `output += bias` on a Partial tensor.
+TEST(DTensor, AnInPlaceOperatorOnAPartialTensorIsNotLost) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor t = distribute_tensor(numbers({4}, 1), mesh, tp_only(partial()));
+    t.add_(distribute_tensor(numbers({4}, 2), mesh, {}));
+    EXPECT_LE(difference(full_tensor(t), numbers({4}, 1) + numbers({4}, 2)), 1e-16);
+  });
+}
+
+TEST(DTensor, WhatWasGatheredIsForgottenWhenItIsWrittenTo) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor t = distribute_tensor(numbers({4, 2}, 1), mesh, tp_only(shard(0)));
+    const at::Tensor before = t.view({8}).cumsum(0);  // an operator that gathers the view, not t
+    t.mul_(2);
+    EXPECT_LE(difference(full_tensor(t.view({8}).cumsum(0)), full_tensor(before) * 2), 1e-15);
+  });
+}
+
+TEST(DTensor, EveryOperatorCanBePrinted) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    std::vector<std::string> lines;
+    mesh.trace().set_sink([&](const std::string& line) { lines.push_back(line); });
+    const at::Tensor x = distribute_tensor(numbers({4, 6}, 1), mesh, tp_only(shard(1)));
+    const at::Tensor w = distribute_tensor(numbers({6, 4}, 2), mesh, tp_only(shard(0)));
+    lines.clear();
+    at::relu(x.mm(w));
+    ASSERT_EQ(lines.size(), 2u);
+    EXPECT_EQ(lines[0], "aten::mm  [R, S(1)], [R, S(0)] -> [R, P(sum)]");
+    EXPECT_EQ(lines[1], "aten::relu  [R, P(sum)] -> [R, R]  | all-reduce over tp (128 bytes);");
+  });
+}
+
+TEST(DTensor, PlacementsMustFit) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    EXPECT_THAT(refusal([&] { distribute_tensor(numbers({4}, 1), mesh, tp_only(shard(1))); }),
+                HasSubstr("do not fit a tensor of 1 dims"));
+    EXPECT_THAT(refusal([&] { from_local(numbers({4}, 1), mesh, tp_only(shard(0)), {4}); }),
+                HasSubstr("other sizes"));
+  });
+}
+
+}  // namespace
+}  // namespace yoke::mesh::testing
