@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares Yoke with PyTorch's own strategies, Accelerate, DeepSpeed and Megatron Core: same model, initial bits and
-data, interleaved.
+"""Compares Yoke with PyTorch's own strategies, Accelerate, DeepSpeed, Megatron Core and nanotron: same model, initial
+bits and data, interleaved.
 
     bench/compare_peers.py --workload tiny --strategy fsdp --pairs 7
     bench/compare_peers.py --workload small400 --strategy zero3
@@ -57,6 +57,20 @@ STRATEGIES = {
     "megatron-distopt_overlap": (["train.decay=matrices", "megatron_compat.use_distributed_optimizer=true",
                                   "megatron_compat.overlap_grad_reduce=true",
                                   "megatron_compat.overlap_param_gather=true"], "Megatron Core"),
+    "megatron-tp": (["train.decay=matrices", "tp_degree={ranks}", "megatron_compat.sequence_parallel=true"],
+                    "Megatron Core"),
+    "megatron-pp": (["train.decay=matrices", "pp_degree={ranks}", "train.micro_batch=2"], "Megatron Core"),
+    "nanotron-zero0": ([], "nanotron"),
+    "nanotron-zero1": (["nanotron_compat.zero_stage=1"], "nanotron"),
+    "nanotron-tp": (["tp_degree={ranks}", "nanotron_compat.tp_mode=REDUCE_SCATTER"], "nanotron"),
+    "nanotron-pp": (["pp_degree={ranks}", "nanotron_compat.pp_engine=1f1b", "train.micro_batch=2"], "nanotron"),
+}
+# Arguments for peers/train.py if they do not follow from the name of the strategy.
+PEER_ARGUMENTS = {
+    "megatron-tp": ["--schedule", "ddp", "--tp", "{ranks}", "--sequence-parallel"],
+    "megatron-pp": ["--schedule", "ddp", "--pp", "{ranks}", "--accumulate", "4"],
+    "nanotron-tp": ["--schedule", "zero0", "--tp", "{ranks}", "--sequence-parallel"],
+    "nanotron-pp": ["--schedule", "zero0", "--pp", "{ranks}", "--pp-engine", "1f1b", "--accumulate", "4"],
 }
 
 RUN_FILE = """\
@@ -127,7 +141,8 @@ def parse_arguments():
     if options.strategy in ("single", "compiled"):
         options.ranks = 1
     if options.backend is None:
-        backends = {"zero": "deepspeed_stub", "accelerate": "accelerate_compat", "megatron": "megatron_compat"}
+        backends = {"zero": "deepspeed_stub", "accelerate": "accelerate_compat", "megatron": "megatron_compat",
+                    "nanotron": "nanotron_compat"}
         options.backend = next((b for s, b in backends.items() if options.strategy.startswith(s)), "ptd")
     return options
 
@@ -139,16 +154,17 @@ def read_run(path):
                max((r["memory"] for r in records), default=0))
 
 
-def peer_strategy(strategy):
-    name, _, schedule = strategy.partition("-")
-    return ["--strategy", name, *(["--schedule", schedule] if schedule else [])]
+def peer_strategy(options):
+    name, _, schedule = options.strategy.partition("-")
+    arguments = PEER_ARGUMENTS.get(options.strategy, ["--schedule", schedule] if schedule else [])
+    return ["--strategy", name, *(a.format(ranks=options.ranks) for a in arguments)]
 
 
 def run_peer(options, data, folder):
     model, global_batch, seq_len = WORKLOADS[options.workload]
     metrics = folder / "peer.jsonl"
     run_program("the Python peer", [
-        peers_python(), REPOSITORY / "bench/peers/train.py", *peer_strategy(options.strategy), "--model", model,
+        peers_python(), REPOSITORY / "bench/peers/train.py", *peer_strategy(options), "--model", model,
         "--ranks", options.ranks, "--data", data, "--out", metrics, "--steps", options.steps, "--seq-len", seq_len,
         "--global-batch", global_batch], folder / "peer.log",
         is_complete=lambda: metrics.exists() and len(metrics.read_text().splitlines()) == options.steps)

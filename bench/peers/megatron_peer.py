@@ -110,47 +110,67 @@ def issue_one_by_one(module):
     module._coalescing_manager = group
 
 
-def fill(model, values, shape):
-    """Copies the initial values of the Llama into Megatron's fused parameters."""
+class Norm:
+    """RMSNorm as Megatron builds it with Transformer Engine: its own for PyTorch refuses sequence parallelism."""
+
+    def __new__(cls, config, hidden_size, eps, **_):
+        norm = torch.nn.RMSNorm(hidden_size, eps=eps)
+        norm.weight.sequence_parallel = config.sequence_parallel
+        return norm
+
+
+def fill(model, values, shape, tied):
+    """Copies the initial values of the Llama into the part of Megatron's fused parameters that this rank has."""
+    from megatron.core import parallel_state
+    from megatron.core.transformer.transformer_layer import get_transformer_layer_offset
+
     d, groups = shape.head_dim, shape.kv_heads
+    first_layer = get_transformer_layer_offset(model.config, model.vp_stage)
+
+    def part(tensor, dim):
+        ranks = parallel_state.get_tensor_model_parallel_world_size()
+        return tensor.chunk(ranks, dim)[parallel_state.get_tensor_model_parallel_rank()]
 
     def qkv(layer):
         q = values[layer + "self_attn.q_proj.weight"].view(groups, shape.heads // groups * d, shape.dim)
         k, v = (values[f"{layer}self_attn.{n}_proj.weight"].view(groups, d, shape.dim) for n in "kv")
-        return torch.cat((q, k, v), 1).reshape(-1, shape.dim)
+        return part(torch.cat((q, k, v), 1), 0).reshape(-1, shape.dim)
 
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "layernorm" in name:
                 parameter.fill_(1.0)
             elif name == "embedding.word_embeddings.weight":
-                parameter.copy_(values["model.embed_tokens.weight"])
+                parameter.copy_(part(values["model.embed_tokens.weight"], 0))
             elif name == "output_layer.weight":
-                parameter.copy_(values["lm_head.weight"])
+                parameter.copy_(part(values["model.embed_tokens.weight" if tied else "lm_head.weight"], 0))
             else:
-                layer = f"model.layers.{name.split('.')[2]}."
+                layer = f"model.layers.{int(name.split('.')[2]) + first_layer}."
                 kind = name.split(".", 3)[3]
                 parameter.copy_({
                     "self_attention.linear_qkv.weight": lambda: qkv(layer),
-                    "self_attention.linear_proj.weight": lambda: values[layer + "self_attn.o_proj.weight"],
+                    "self_attention.linear_proj.weight": lambda: part(values[layer + "self_attn.o_proj.weight"], 1),
                     "mlp.linear_fc1.weight": lambda: torch.cat(
-                        [values[f"{layer}mlp.{n}_proj.weight"] for n in ("gate", "up")]),
-                    "mlp.linear_fc2.weight": lambda: values[layer + "mlp.down_proj.weight"]}[kind]())
+                        [part(values[f"{layer}mlp.{n}_proj.weight"], 0) for n in ("gate", "up")]),
+                    "mlp.linear_fc2.weight": lambda: part(values[layer + "mlp.down_proj.weight"], 1)}[kind]())
 
 
 def build(llama, shape, options, dtype):
-    """Returns the wrapped model and its optimizer."""
+    """Returns the configuration, the wrapped models of the stages of this rank, and their optimizer."""
     from megatron.core import parallel_state, tensor_parallel
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, param_and_grad_buffer
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.rerun_state_machine import RerunMode, initialize_rerun_state_machine
+    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
     from megatron.core.transformer.transformer_config import TransformerConfig
 
     issue_one_by_one(param_and_grad_buffer)
     distributed, overlap = options.schedule.startswith("distopt"), options.schedule.endswith("_overlap")
-    parallel_state.initialize_model_parallel(num_distributed_optimizer_instances=options.instances,
+    chunks = options.chunks if options.chunks > 1 else None
+    parallel_state.initialize_model_parallel(options.tp, options.pp, chunks,
+                                             num_distributed_optimizer_instances=options.instances,
                                              create_gloo_process_groups=False)
     tensor_parallel.model_parallel_cuda_manual_seed(1)
     initialize_rerun_state_machine(mode=RerunMode.DISABLED)
@@ -162,24 +182,40 @@ def build(llama, shape, options, dtype):
         layernorm_epsilon=shape.norm_eps, add_bias_linear=False, hidden_dropout=0.0, attention_dropout=0.0,
         bias_dropout_fusion=False, bias_activation_fusion=False, masked_softmax_fusion=False, apply_rope_fusion=False,
         persist_layer_norm=False, gradient_accumulation_fusion=False, params_dtype=dtype, use_cpu_initialization=True,
+        tensor_model_parallel_size=options.tp, sequence_parallel=options.sequence_parallel,
+        pipeline_model_parallel_size=options.pp, virtual_pipeline_model_parallel_size=chunks, pipeline_dtype=dtype,
+        batch_p2p_comm=False, overlap_p2p_comm=False,
         calculate_per_token_loss=options.per_token, recompute_granularity="full" if full else None,
         recompute_method=options.recompute, recompute_num_layers=4 if full else None)
-    model = GPTModel(config, get_gpt_layer_local_spec(normalization="RMSNorm"), shape.vocab, options.seq_len,
-                     share_embeddings_and_output_weights=False, position_embedding_type="rope",
-                     rotary_base=int(shape.rope_theta))
-    model.to(dtype)
-    fill(model, dict(llama.named_parameters()), shape)
-    ddp = DistributedDataParallel(config, DistributedDataParallelConfig(
-        overlap_grad_reduce=overlap, overlap_param_gather=overlap and distributed, use_distributed_optimizer=distributed,
-        bucket_size=options.bucket_size, num_distributed_optimizer_instances=options.instances,
-        average_in_collective=options.average), model)
+    layer = get_gpt_layer_local_spec(normalization="RMSNorm")
+    layer.submodules.input_layernorm = layer.submodules.pre_mlp_layernorm = Norm
+    models = []
+    for chunk in range(options.chunks):
+        stage = chunk if chunks else None
+        submodules = TransformerBlockSubmodules(layer_specs=[layer] * get_num_layers_to_build(config, stage),
+                                                layer_norm=Norm)
+        model = GPTModel(config, submodules, shape.vocab, options.seq_len, position_embedding_type="rope",
+                         rotary_base=int(shape.rope_theta), share_embeddings_and_output_weights=options.tied,
+                         pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=False, vp_stage=stage),
+                         post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=False, vp_stage=stage),
+                         vp_stage=stage)
+        model.to(dtype)
+        fill(model, dict(llama.named_parameters()), shape, options.tied)
+        models.append(DistributedDataParallel(config, DistributedDataParallelConfig(
+            overlap_grad_reduce=overlap, overlap_param_gather=overlap and distributed,
+            use_distributed_optimizer=distributed, bucket_size=options.bucket_size,
+            num_distributed_optimizer_instances=options.instances, average_in_collective=options.average), model,
+            disable_bucketing=chunk > 0))
     optimizer = get_megatron_optimizer(OptimizerConfig(
         optimizer="adam", lr=options.lr, min_lr=0.0, weight_decay=0.1, adam_beta1=0.9, adam_beta2=0.95, adam_eps=1e-8,
         clip_grad=1.0, params_dtype=dtype, use_distributed_optimizer=distributed,
-        overlap_param_gather=overlap and distributed), [ddp], use_gloo_process_groups=False)
-    config.no_sync_func = ddp.no_sync
+        overlap_param_gather=overlap and distributed), models, use_gloo_process_groups=False)
+    no_sync = [model.no_sync for model in models]
+    config.no_sync_func = no_sync if chunks else no_sync[0]
+    if chunks and overlap:
+        config.grad_sync_func = [model.start_grad_sync for model in models]
     config.grad_scale_func = optimizer.scale_loss
-    return config, ddp, optimizer
+    return config, models, optimizer
 
 
 def train_megatron(llama, windows, options, set_rate):
@@ -189,7 +225,7 @@ def train_megatron(llama, windows, options, set_rate):
 
     dtype = torch.float64 if options.dtype == "fp64" else torch.float32
     shape, seq_len, micros = options.shape, options.seq_len, options.accumulate
-    config, ddp, optimizer = build(llama, shape, options, dtype)
+    config, models, optimizer = build(llama, shape, options, dtype)
     # Megatron divides by the number of tokens in fp32.
     config.finalize_model_grads_func = lambda models, num_tokens=None, **kwargs: finalize_model_grads(
         models, num_tokens.to(dtype) if num_tokens is not None else None, **kwargs)
@@ -216,14 +252,16 @@ def train_megatron(llama, windows, options, set_rate):
         set_rate(optimizer, options, step)
         for group in optimizer.param_groups:  # as OptimizerParamScheduler does; norms have the multiplier 0
             group["weight_decay"] = 0.1 * group.get("wd_mult", 1.0)
-        ddp.zero_grad_buffer()
+        for model in models:
+            model.zero_grad_buffer()
         optimizer.zero_grad()
-        sums = run(forward_step_func=forward, data_iterator=zip(tokens.chunk(micros), targets.chunk(micros)), model=ddp,
-                   num_microbatches=micros, seq_length=seq_len, micro_batch_size=windows.sequences // micros,
-                   forward_only=False)
+        batches = [zip(tokens.chunk(micros), targets.chunk(micros)) for _ in models]
+        sums = run(forward_step_func=forward, data_iterator=batches if len(models) > 1 else batches[0],
+                   model=models if len(models) > 1 else models[0], num_microbatches=micros, seq_length=seq_len,
+                   micro_batch_size=windows.sequences // micros, forward_only=False)
         _, norm, _ = optimizer.step()
         seconds = time.perf_counter() - begin
-        total = sum(s["sums"].double() for s in sums)
+        total = sum((s["sums"].double() for s in sums), torch.zeros(2, dtype=torch.float64))  # only the last stage has any
         dist.all_reduce(total)
         records.append((total[0] / total[1], torch.tensor(float(norm), dtype=torch.float64), seconds))
     return records

@@ -60,6 +60,18 @@ def compute_on_cpu(dtype):
 
     dist.all_reduce, dist.all_reduce_coalesced = reduce, reduce_many
 
+    # A stream orders a send before what follows, and nobody waits for it. On the CPU two ranks that wait for their sends
+    # would wait for each other.
+    isend, under_way = dist.isend, []
+
+    def send(values, dst=None, group=None, tag=0):
+        under_way[:] = [(work, kept) for work, kept in under_way if not work.is_completed()]
+        kept = values.detach().clone()
+        under_way.append((isend(kept, dst, group=group, tag=tag), kept))
+        return Done()
+
+    dist.send = dist.isend = send
+
 
 class Rotary(torch.nn.Module):
     """The rotary positions of flash-attn on interleaved halves, with tables in the dtype of the run."""
@@ -124,39 +136,47 @@ def interleave(weight, shape):
     return weight.view(-1, 2, shape.head_dim // 2, shape.dim).transpose(1, 2).reshape(-1, shape.dim)
 
 
-def fill(model, values, shape):
-    """Copies the initial values of the Llama into nanotron's fused parameters."""
+def fill(model, values, shape, tied, tp_rank, tp):
+    """Copies the initial values of the Llama into the part of nanotron's fused parameters that this rank has."""
+
+    def part(tensor, dim):
+        return tensor.chunk(tp, dim)[tp_rank]
+
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "norm" in name:
                 parameter.fill_(1.0)
             elif "token_embedding" in name:
-                parameter.copy_(values["model.embed_tokens.weight"])
+                parameter.copy_(part(values["model.embed_tokens.weight"], 0))
             elif "lm_head" in name:
-                parameter.copy_(values["lm_head.weight"])
+                parameter.copy_(part(values["model.embed_tokens.weight" if tied else "lm_head.weight"], 0))
             else:
                 layer, kind = f"model.layers.{name.split('.')[2]}.", name.split(".pp_block.")[1]
                 attn, mlp = layer + "self_attn.", layer + "mlp."
                 q, k, v = (values[f"{attn}{n}_proj.weight"] for n in "qkv")
                 parameter.copy_({
-                    "attn.qkv_proj.weight": lambda: torch.cat((interleave(q, shape), interleave(k, shape), v)),
-                    "attn.o_proj.weight": lambda: values[attn + "o_proj.weight"],
+                    "attn.qkv_proj.weight": lambda: torch.cat(
+                        [part(t, 0) for t in (interleave(q, shape), interleave(k, shape), v)]),
+                    "attn.o_proj.weight": lambda: part(values[attn + "o_proj.weight"], 1),
                     "mlp.gate_up_proj.weight": lambda: torch.cat(
-                        [values[f"{mlp}{n}_proj.weight"] for n in ("gate", "up")]),
-                    "mlp.down_proj.weight": lambda: values[mlp + "down_proj.weight"]}[kind]())
+                        [part(values[f"{mlp}{n}_proj.weight"], 0) for n in ("gate", "up")]),
+                    "mlp.down_proj.weight": lambda: part(values[mlp + "down_proj.weight"], 1)}[kind]())
 
 
 def config_of(options, windows, folder):
     shape, dtypes = options.shape, {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
     return {
         "general": {"project": "peer", "run": "peer", "seed": 1},
-        "parallelism": {"dp": dist.get_world_size(), "pp": 1, "tp": 1},
+        "parallelism": {"dp": dist.get_world_size() // (options.tp * options.pp), "pp": options.pp, "tp": options.tp,
+                        "pp_engine": options.pp_engine, "tp_linear_async_communication": False,
+                        "tp_mode": "REDUCE_SCATTER" if options.sequence_parallel else "ALL_REDUCE"},
         "model": {"dtype": dtypes[options.dtype], "init_method": {"std": 0.02}, "ddp_bucket_cap_mb": options.bucket_mb,
                   "model_config": {
                       "is_llama_config": True, "hidden_size": shape.dim, "num_hidden_layers": shape.layers,
                       "num_attention_heads": shape.heads, "num_key_value_heads": shape.kv_heads,
                       "intermediate_size": shape.ffn_dim, "vocab_size": shape.vocab,
-                      "max_position_embeddings": options.seq_len, "rms_norm_eps": shape.norm_eps}},
+                      "max_position_embeddings": options.seq_len, "rms_norm_eps": shape.norm_eps,
+                      "tie_word_embeddings": options.tied}},
         "tokenizer": {},
         "logging": {"log_level": "critical", "log_level_replica": "critical"},
         "checkpoints": {"checkpoints_path": folder, "checkpoint_interval": 10**9},
@@ -175,26 +195,32 @@ def train_nanotron(llama, windows, options):
     import_logging()
     from nanotron.trainer import DistributedTrainer
     from nanotron.models import llama as models
+    from nanotron.parallel.pipeline_parallel import TensorPointer
 
     head_dim = options.shape.head_dim
     Rotary.tables = [table[:, :head_dim // 2] for table in llama.rope]
     models.RotaryEmbedding.init_rotary_embeddings = lambda self: None  # tables for inference, on CUDA
     if options.dtype == "fp64":
         models.masked_mean = lambda loss, mask, dtype: (loss * mask).sum() / mask.sum()
-    records, counts = [], []
+    records, counts, stages = [], [], []  # stages: pipeline ranks of the inputs, of the loss, and this one
 
     def batches():
         for step in range(options.steps):
             for tokens, targets in zip(*(part.chunk(options.accumulate) for part in windows.step(step))):
                 counted = torch.ones_like(targets) if options.pad_token is None else targets != options.pad_token
                 counts.append(counted.sum().item())
-                yield {"input_ids": tokens.contiguous(), "input_mask": torch.ones_like(tokens, dtype=torch.bool),
-                       "label_ids": targets.contiguous(), "label_mask": counted.bool()}
+                inputs = {"input_ids": tokens.contiguous(), "input_mask": torch.ones_like(tokens, dtype=torch.bool)}
+                labels = {"label_ids": targets.contiguous(), "label_mask": counted.bool()}
+                # Stages that need neither get pointers to the ranks that do.
+                first, last, here = stages
+                yield {**(inputs if here == first else dict.fromkeys(inputs, TensorPointer(first))),
+                       **(labels if here == last else dict.fromkeys(labels, TensorPointer(last)))}
 
     class Trainer(DistributedTrainer):
         def _load_model_checkpoint(self, model):
             self.init_checkpoint_path = None
-            fill(getattr(model, "module", model), dict(llama.named_parameters()), options.shape)
+            fill(getattr(model, "module", model), dict(llama.named_parameters()), options.shape, options.tied,
+                 dist.get_rank(self.parallel_context.tp_pg), options.tp)
             return model
 
         def pre_training(self):
@@ -208,9 +234,10 @@ def train_nanotron(llama, windows, options):
             counts.clear()
             outputs, loss = super().training_step(dataloader)
             seconds = time.perf_counter() - begin
-            # The loss of a micro-batch has been divided by their number.
-            sums = [float(out["loss"]) * len(outputs) * count for out, count in zip(outputs, counts, strict=True)]
-            total = torch.tensor([sum(sums), sum(counts)], dtype=torch.float64)
+            # The loss of a micro-batch has been divided by their number. Only the last stage has it.
+            sums = [float(out["loss"]) * len(outputs) * count for out, count in zip(outputs, counts, strict=True)
+                    if not isinstance(out["loss"], TensorPointer)]
+            total = torch.tensor([sum(sums), sum(counts) if sums else 0], dtype=torch.float64)
             dist.all_reduce(total)
             norm = torch.tensor(float(self.grad_norm_unclipped), dtype=torch.float64)
             records.append((total[0] / total[1], norm, seconds))
@@ -220,5 +247,8 @@ def train_nanotron(llama, windows, options):
         path = os.path.join(folder, "config.yaml")
         with open(path, "w", encoding="utf-8") as out:
             yaml.safe_dump(config_of(options, windows, folder), out)
-        Trainer(path).train(batches())
+        trainer = Trainer(path)
+        model = trainer.unwrapped_model
+        stages += [model.input_pp_rank, model.output_pp_rank, dist.get_rank(trainer.parallel_context.pp_pg)]
+        trainer.train(batches())
     return records

@@ -37,11 +37,17 @@ def parse_arguments():
     both = parser.add_argument_group("only for megatron and nanotron")
     both.add_argument("--accumulate", type=int, default=1, help="micro-batches of a rank")
     both.add_argument("--pad-token", type=int, help="targets with this id do not count")
+    both.add_argument("--tp", type=int, default=1, help="tensor-parallel ranks")
+    both.add_argument("--pp", type=int, default=1, help="pipeline ranks")
+    both.add_argument("--sequence-parallel", action="store_true", help="for nanotron: tp_mode REDUCE_SCATTER")
+    both.add_argument("--tied", action="store_true", help="the head has the weights of the embedding")
     nanotron = parser.add_argument_group("only for nanotron")
+    nanotron.add_argument("--pp-engine", choices=("afab", "1f1b"), default="afab")
     nanotron.add_argument("--bucket-mb", type=int, default=25, help="MiB of a bucket")
     nanotron.add_argument("--fp32-sums", action="store_true", help="accumulate_grad_in_fp32; needs --dtype bf16")
     megatron = parser.add_argument_group("only for megatron")
     megatron.add_argument("--bucket-size", type=int, help="elements of a bucket")
+    megatron.add_argument("--chunks", type=int, default=1, help="interleaved stages of a pipeline rank")
     megatron.add_argument("--instances", type=int, default=1, help="of the distributed optimizer")
     megatron.add_argument("--average", action="store_true", help="divide by the ranks in the collective")
     megatron.add_argument("--per-token", action="store_true", help="calculate_per_token_loss")
@@ -270,7 +276,9 @@ def run_rank(options):
         rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         store = "file://" + os.environ["PEER_STORE"] if "PEER_STORE" in os.environ else "env://"
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=ranks)
-    part = (0, 1) if options.strategy in ("tp", "pp") else (rank, ranks)  # data rank, number of data ranks
+    # The data rank and their number. Tensor-parallel ranks are neighbours, and pipeline stages the slowest axis.
+    data_ranks = ranks // (options.tp * options.pp)
+    part = (0, 1) if options.strategy in ("tp", "pp") else (rank // options.tp % data_ranks, data_ranks)
     windows = Windows(options.data, options.seq_len, options.holdout, options.global_batch, *part)
     dtype = torch.float64 if options.dtype == "fp64" else torch.float32
     if options.strategy == "nanotron":

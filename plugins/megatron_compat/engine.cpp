@@ -2,6 +2,7 @@
 //
 //   for each micro-batch: forward and backward of all blocks; gradients are added to the buffer,
 //                         and during the last micro-batch buckets are reduced
+//   complete:             gradients that pipeline and tensor-parallel ranks share are summed over them
 //   over_ranks:           one all-reduce of loss, number of targets and squared norm
 //   update:               clip, then AdamW on this rank's shards
 //   gather:               the buckets, now or during the next forward
@@ -15,7 +16,9 @@
 #include <cmath>
 
 #include "plugins/megatron_compat/plan.hpp"
+#include "plugins/megatron_compat/stages.hpp"
 #include "sdk/compat/batch_loss.hpp"
+#include "sdk/compat/flat_plan.hpp"
 #include "sdk/compat/flat_state.hpp"
 #include "yoke/flat.h"
 #include "yoke/text.hpp"
@@ -24,49 +27,92 @@ namespace yoke::megatron_compat {
 namespace {
 
 // Megatron averages over the data ranks, and a micro-batch with the loss per token is not averaged.
+// A collective averages over the ranks of cp as well, which have parts of the same sequences.
 Gradients::Rules reduction(const Environment& e) {
   const bool per_token = e.settings.loss == Loss::kPerToken;
-  const bool divides = !per_token && !e.settings.average_in_collective;
-  return {e.settings.overlap_grad_reduce,
-          !per_token && e.settings.average_in_collective,
-          divides ? 1.0 / e.comms.data_ranks() : 1.0};
+  const bool collective = !per_token && e.settings.average_in_collective;
+  const double scale = per_token    ? 1.0
+                       : collective ? e.comms.model.cp.size()
+                                    : 1.0 / e.comms.data_ranks();
+  return {e.settings.overlap_grad_reduce, collective, scale};
+}
+
+// Megatron cuts the sequence so that all ranks of cp have equal work under a causal mask.
+mesh::MeshOptions mesh_options(const Settings& settings) {
+  return {.sequence_parallel = settings.sequence_parallel,
+          .loss_parallel = true,
+          .exchange = settings.gather_keys ? mesh::SequenceExchange::kAllGather
+                                           : mesh::SequenceExchange::kRing,
+          .order = mesh::SequenceOrder::kHeadTail,
+          .log_ops = false};
+}
+
+mesh::Pipeline pipeline_of(const YokeModelSummary& model, const Environment& e) {
+  PlanMessages messages;  // already reported when the plan was made
+  return pipeline_of(model, e.config, e.settings, e.plan.degree[YOKE_PP], messages);
+}
+
+compat::Division division_of(const Environment& e, const mesh::Pipeline& pipeline) {
+  return {pipeline, mesh_options(e.settings), e.settings.recompute, e.settings.recompute_layers};
+}
+
+BucketRules rules_of(const YokeModelSummary& part,
+                     const compat::Part& shares,
+                     const Environment& e,
+                     const mesh::Pipeline& pipeline) {
+  const int rank = e.comms.model.carry_up.rank();
+  BucketRules rules =
+      bucket_rules(part, e.settings, e.comms.reduce.size(), e.comms.copies(), rank == 0);
+  for (const mesh::OwnStage& stage : mesh::own_stages(pipeline.stages, rank))
+    rules.stage_ends.push_back(static_cast<uint64_t>(stage.end));
+  rules.is_shared = [&shares](int64_t param) { return shares.is_shared(param); };
+  return rules;
 }
 
 }  // namespace
 
 Environment::Environment(const YokeInitArgs& args)
-    : plan(*args.plan), host(*args.host), settings(settings_of(args)), comms(host) {}
+    : plan(*args.plan),
+      host(*args.host),
+      config(Options(args.options, args.num_options)),
+      settings(settings_of(args)),
+      comms(host, plan, settings.distributed_optimizer, has_virtual_stages(settings)) {}
 
 Engine::Engine(const YokeModel& model, const Environment& environment)
-    : model_(model),
-      environment_(environment),
+    : environment_(environment),
       config_(*environment.plan.optimizer),
-      layout_(Layout::of(*model.summary,
-                         bucket_rules(*model.summary,
-                                      environment.settings,
-                                      environment.comms.reduce.size(),
-                                      environment.comms.data_ranks()))),
+      pipeline_(pipeline_of(*model.summary, environment)),
+      part_(compat::make_part(model,
+                              division_of(environment, pipeline_),
+                              environment.comms.model,
+                              environment.plan,
+                              environment.host)),
+      model_(part_->model()),
+      layout_(
+          Layout::of(*model_.summary, rules_of(*model_.summary, *part_, environment, pipeline_))),
       options_(compat::param_options(environment.plan, environment.host)),
-      parameters_(model, layout_, options_, layout_.shards(environment.comms.reduce.rank())),
-      gradients_(*model.summary,
+      parameters_(model_, layout_, options_, layout_.shards(environment.comms.reduce.rank())),
+      gradients_(*model_.summary,
                  layout_,
                  environment.comms,
                  reduction(environment),
                  options_.dtype(scalar_type(environment.plan.reduce_dtype))),
-      optimizer_(config_, *model.summary, layout_, parameters_, gradients_.all()),
-      gather_(*model.summary, layout_, parameters_, environment.comms),
-      units_(compat::recomputed_units(
-          *model.summary, environment.settings.recompute, environment.settings.recompute_layers)),
-      pass_(model,
-            environment.host,
-            units_,
-            {[this](uint64_t block) { gather_.before(block); },
-             [this](int64_t p, const YokeTensor& gradient) { gradients_.add(p, gradient); }}) {
+      optimizer_(config_,
+                 *model_.summary,
+                 layout_,
+                 parameters_,
+                 gradients_.all(),
+                 [this](int64_t param) { return part_->counts(param); }),
+      gather_(*model_.summary, layout_, parameters_, environment.comms),
+      pass_(part_->pass(
+          {[this](uint64_t block) { gather_.before(block); },
+           [this](int64_t p, const at::Tensor& gradient) { gradients_.add(p, gradient); }})) {
   const YokeHost& host = environment.host;
   if (host.rank != 0) return;
   const int shards = environment.comms.reduce.size(), copies = environment.comms.instances.size();
   const std::string line = concat(
       "megatron_compat: ",
+      compat::model_degrees_text(environment.plan),
       environment.settings.distributed_optimizer
           ? concat("distributed optimizer, ", copies, " instance(s) of ", shards, " shard(s)")
           : concat(copies, " replica(s)"),
@@ -82,7 +128,8 @@ YokeWrapResult Engine::wrap_result() const {
   result.param_bytes = parameters_.bytes();
   result.grad_bytes = gradients_.bytes();
   result.optimizer_bytes = optimizer_.bytes();
-  result.activation_bytes = compat::activation_bytes(*model_.summary, units_, plan.micro_batch);
+  result.activation_bytes = part_->activation_bytes();
+  result.axis_bytes[YOKE_PP] = part_->message_bytes();
   const int shards = environment_.comms.reduce.size();
   const int64_t grads = gradients_.bytes();
   if (shards > 1)
@@ -96,12 +143,7 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const YokeBatch& batch = *args.batch;
   const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
   const at::NoGradGuard no_graph;
-  const compat::BatchTotals own = training ? compat::train_batch(pass_,
-                                                                 gradients_,
-                                                                 environment_.settings.loss,
-                                                                 batch,
-                                                                 environment_.comms.data_ranks())
-                                           : compat::evaluate_batch(pass_, batch);
+  const compat::BatchTotals own = training ? train(batch) : pass_->evaluate(batch);
   const auto [totals, squared_norm] = over_ranks(own, training);
   call([&](YokeError* err) { return yoke_check_weight(&batch, totals.targets, err); });
   if (!training) return step_result(args, totals.loss, totals.targets, kUnknown);
@@ -121,6 +163,15 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   return result;
 }
 
+compat::BatchTotals Engine::train(const YokeBatch& batch) {
+  gradients_.begin_step(batch.num_micros);
+  const compat::BatchTotals totals =
+      pass_->train(batch, environment_.settings.loss, environment_.comms.data_ranks());
+  gradients_.finish();
+  part_->complete(layout_, gradients_.all(), parameters_.owned());
+  return totals;
+}
+
 // Every instance has the whole gradient, so only the first one adds its squares.
 Engine::Totals Engine::over_ranks(const compat::BatchTotals& own, bool training) const {
   at::Tensor sums = at::tensor({own.loss, own.targets, own.uneven, 0.0}, at::kDouble);
@@ -137,13 +188,17 @@ Engine::Totals Engine::over_ranks(const compat::BatchTotals& own, bool training)
 // step of other ranks are replicas, which the host compares.
 void Engine::checkpoint(const YokeCheckpointArgs& args) {
   const at::NoGradGuard no_graph;
-  compat::visit({*model_.summary,
-                 layout_,
-                 parameters_,
-                 optimizer_,
-                 environment_.comms.instances.rank(),
-                 environment_.host.rank},
-                args);
+  const Comms& comms = environment_.comms;
+  part_->checkpoint(
+      args, {comms.instances.size(), comms.copies()}, [&](const YokeCheckpointArgs& of_part) {
+        compat::visit({*model_.summary,
+                       layout_,
+                       parameters_,
+                       optimizer_,
+                       comms.instances.rank(),
+                       comms.copy()},
+                      of_part);
+      });
   if (args.op != YOKE_CHECKPOINT_LOAD) return;
   gather_.invalidate();
   gather_.all();

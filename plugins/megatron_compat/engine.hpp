@@ -1,10 +1,12 @@
 // A model that is trained as Megatron's DistributedDataParallel and its optimizers train it.
 #pragma once
 
+#include <memory>
+
 #include "plugins/megatron_compat/gather.hpp"
 #include "plugins/megatron_compat/gradients.hpp"
-#include "sdk/compat/batch_run.hpp"
 #include "sdk/compat/optimizer.hpp"
+#include "sdk/compat/part.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::megatron_compat {
@@ -16,6 +18,7 @@ struct Environment {
 
   const YokePlan& plan;  // the completed plan
   const YokeHost& host;
+  const Config config;
   const Settings settings;
   const Comms comms;
 };
@@ -42,19 +45,22 @@ class Engine final : public Wrapped {
     compat::BatchTotals batch;
     double squared_norm;  // 0 in an evaluation
   };
+  // Runs the batch and reduces its gradients. Returns the sums of this rank.
+  compat::BatchTotals train(const YokeBatch& batch);
   Totals over_ranks(const compat::BatchTotals& own, bool training) const;
 
-  const YokeModel& model_;
   const Environment& environment_;
   const YokeOptimizer& config_;
+  const mesh::Pipeline pipeline_;
+  const std::unique_ptr<compat::Part> part_;
+  const YokeModel& model_;  // that of part_
   const Layout layout_;
   const at::TensorOptions options_;  // options of the parameters
   compat::Parameters parameters_;
   Gradients gradients_;
   compat::Optimizer optimizer_;
   Gather gather_;
-  const std::vector<compat::RecomputedUnit> units_;
-  compat::BlockPass pass_;
+  const std::unique_ptr<compat::BatchPass> pass_;
 };
 
 }  // namespace yoke::megatron_compat

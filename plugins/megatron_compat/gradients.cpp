@@ -29,14 +29,10 @@ Gradients::Gradients(const YokeModelSummary& model,
               }),
       works_(layout.buckets().size()) {}
 
-void Gradients::begin_step() {
-  buffer_.begin_step();
+void Gradients::begin_step(uint64_t micros) {
+  buffer_.begin_step(micros);
   unfinished_ = -1;
   for (Work& work : works_) work = Work();  // left over from a step that failed
-}
-
-void Gradients::begin_micro(bool last) {
-  buffer_.begin_micro(last);
 }
 
 void Gradients::reduce(int64_t b) {

@@ -12,8 +12,8 @@
 
 namespace yoke::megatron_compat {
 
-// One step consists of begin_step(), then for each micro-batch begin_micro() and add() for each
-// gradient that the model reports, then finish(). One thread at a time.
+// One step consists of begin_step(), then add() for each gradient that the model reports, then
+// finish(). One thread at a time.
 class Gradients {
  public:
   // How the sums over ranks are made. scale: by which a bucket is multiplied before it is reduced.
@@ -30,11 +30,10 @@ class Gradients {
             const Rules& rules,
             at::TensorOptions options);
 
-  void begin_step();
-  // last: whether no other micro-batch of the step follows. During the last one, add() starts
+  void begin_step(uint64_t micros);  // micros: number of micro-batches
+  // Adds the gradient from one block and micro-batch; undefined = zero. The last ones start
   // reductions, which is collective.
-  void begin_micro(bool last);
-  void add(int64_t param, const YokeTensor& gradient) { buffer_.add(param, gradient); }
+  void add(int64_t param, const at::Tensor& gradient) { buffer_.add(param, gradient); }
   // Completes the reductions: shard(b) then holds the sum over the data ranks. Collective.
   void finish();
 

@@ -7,6 +7,7 @@
 //   - With the distributed optimizer a parameter begins at a multiple of 64 elements, and a bucket
 //     ends at a multiple of the number of data ranks and of 128, so that all shards are equal and
 //     aligned. A shard may end within a parameter.
+//   - Pipeline stages of one rank have separate buffers, which lie one after another here.
 //
 // Megatron stores the projections to queries, keys and values as one parameter, and those of gate
 // and up as well. Here their parts lie one after another in the place of that parameter. Its place
@@ -56,25 +57,39 @@ int64_t bucket_multiple(const BucketRules& rules) {
 
 constexpr int64_t kParamMultiple = 64;
 
+// Returns the stage of each parameter: the first one with a block that uses it.
+std::vector<size_t> stages_of_params(const YokeModelSummary& model,
+                                     const std::vector<uint64_t>& ends) {
+  std::vector<size_t> stages(model.num_params, 0);
+  for (uint64_t b = model.num_blocks; b-- > 0;) {
+    const size_t stage = std::upper_bound(ends.begin(), ends.end(), b) - ends.begin();
+    const YokeBlock& block = *model.blocks[b];
+    for (uint64_t i = 0; i < block.num_params; ++i) stages[block.params[i]] = stage;
+  }
+  return stages;
+}
+
 }  // namespace
 
 std::vector<Slot> megatron_slots(const YokeModelSummary& model) {
   return compat::slots_of(model, kNames);
 }
 
-// Without overlap, nothing would be gained by cutting the buffer.
+// Without overlap, nothing would be gained by cutting the buffer. On later pipeline ranks Megatron
+// does not cut it either: they end their backward before the first one does.
 BucketRules bucket_rules(const YokeModelSummary& model,
                          const Settings& settings,
                          int shards,
-                         int data_ranks) {
+                         int copies,
+                         bool first_stage) {
   int64_t all = 0;
   for (uint64_t p = 0; p < model.num_params; ++p) {
     if (model.params[p]->trainable != 0) all += elements(model, static_cast<int64_t>(p));
   }
-  const int64_t otherwise = std::max<int64_t>(40'000'000, int64_t{1'000'000} * data_ranks);
+  const int64_t otherwise = std::max<int64_t>(40'000'000, int64_t{1'000'000} * copies);
   int64_t size = settings.bucket_size > 0 ? settings.bucket_size : otherwise;
   if (settings.num_buckets > 0) size = std::max<int64_t>(1, all / settings.num_buckets);
-  return {settings.overlap_grad_reduce ? size : 0,
+  return {settings.overlap_grad_reduce && first_stage ? size : 0,
           settings.distributed_optimizer,
           settings.pad_buckets,
           shards};
@@ -82,7 +97,12 @@ BucketRules bucket_rules(const YokeModelSummary& model,
 
 Layout Layout::of(const YokeModelSummary& model, const BucketRules& rules) {
   std::vector<Slot> slots = megatron_slots(model);
+  const std::vector<size_t> stages = stages_of_params(model, rules.stage_ends);
+  const auto stage_of = [&](const Slot& slot) { return stages[slot.params.front()]; };
   std::reverse(slots.begin(), slots.end());
+  std::stable_sort(slots.begin(), slots.end(), [&](const Slot& a, const Slot& b) {
+    return stage_of(a) < stage_of(b);
+  });
   std::vector<Bucket> buckets;
   int64_t size = 0;
   const int64_t begins = rules.distributed ? kParamMultiple : 1;
@@ -95,7 +115,11 @@ Layout Layout::of(const YokeModelSummary& model, const BucketRules& rules) {
     bucket.size = size - bucket.begin;
     is_open = false;
   };
+  const Slot* before = nullptr;
   for (Slot& slot : slots) {
+    const bool alone = rules.distributed && rules.is_shared(slot.params.front());
+    if (is_open && (alone || stage_of(*before) != stage_of(slot))) close();
+    before = &slot;
     size = padded(size, begins);
     if (!is_open) buckets.push_back({size, 0, 0});
     is_open = true;
@@ -103,7 +127,9 @@ Layout Layout::of(const YokeModelSummary& model, const BucketRules& rules) {
     for (const int64_t p : slot.params) size += elements(model, p);
     slot.end = size;
     slot.bucket = static_cast<int64_t>(buckets.size()) - 1;
-    if (rules.bucket_size > 0 && size - buckets.back().begin >= rules.bucket_size) close();
+    const bool full = rules.bucket_size > 0 && stage_of(slot) == 0 &&
+                      size - buckets.back().begin >= rules.bucket_size;
+    if (alone || full) close();
   }
   if (is_open) close();
   return {FlatLayout(model, std::move(slots), size), std::move(buckets), rules.shards};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -29,13 +30,21 @@ struct BucketRules {
   bool distributed = false;    // whether buckets are cut into shards, and therefore padded
   bool pad_for_busbw = false;  // whether buckets are padded to multiples of 2^16 as well
   int shards = 1;              // ranks that share a bucket; they decide the padding
+  // The end of each pipeline stage of this rank, as an index into the blocks; empty = one stage.
+  // Each stage has buckets of its own, and those behind the first one have a single bucket.
+  std::vector<uint64_t> stage_ends = {};
+  // Returns whether another pipeline rank has a parameter, too. It then has a bucket of its own, so
+  // that both ranks cut it into the same shards.
+  std::function<bool(int64_t param)> is_shared = [](int64_t) { return false; };
 };
 
-// Returns the rules for a model. data_ranks: all of them, those of other instances included.
+// Returns the rules for the part of a model that a rank has, without those about stages. copies:
+// ranks that have the same part; first_stage: whether it is that of the first pipeline rank.
 BucketRules bucket_rules(const YokeModelSummary& model,
                          const Settings& settings,
                          int shards,
-                         int data_ranks);
+                         int copies,
+                         bool first_stage);
 
 class Layout : public compat::FlatLayout {
  public:

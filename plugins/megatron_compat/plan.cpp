@@ -6,9 +6,12 @@
 #include "plugins/megatron_compat/plan.hpp"
 
 #include <string>
+#include <utility>
 
 #include "plugins/megatron_compat/config/run_lines.hpp"
+#include "plugins/megatron_compat/stages.hpp"
 #include "sdk/compat/flat_plan.hpp"
+#include "sdk/mesh/schedule/degree_checks.hpp"
 #include "yoke/plan.h"
 #include "yoke/plan.hpp"
 #include "yoke/text.hpp"
@@ -17,24 +20,51 @@ namespace yoke::megatron_compat {
 namespace {
 
 constexpr compat::ModelDegree kModelDegrees[] = {
-    {YOKE_PP, "--pipeline-model-parallel-size", "pipelines"},
-    {YOKE_CP, "--context-parallel-size", "context parallelism"},
-    {YOKE_TP, "--tensor-model-parallel-size", "tensor parallelism"},
+    {YOKE_PP, "--pipeline-model-parallel-size"},
+    {YOKE_CP, "--context-parallel-size"},
+    {YOKE_TP, "--tensor-model-parallel-size"},
 };
 
-void check_model_degrees(const Config& config, YokePlan& plan, PlanMessages& messages) {
-  compat::refuse_model_degrees(config, kModelDegrees, "megatron_compat", "ptd", plan, messages);
-  if (config.is_given("--sequence-parallel") && plan.degree[YOKE_TP] == 1)
-    messages.push_back({config.label("--sequence-parallel"),
-                        "on",
-                        "unset",
-                        "it needs a --tensor-model-parallel-size above 1"});
+// Refuses settings of model parallelism that do not fit its degrees, and notes those without effect.
+void check_model_parallel(const Config& config,
+                          const Settings& settings,
+                          const YokePlan& plan,
+                          PlanMessages& messages) {
+  const auto refuse = [&](const char* name, std::string allowed, std::string hint) {
+    messages.push_back(
+        {config.label(name), config.shown(name), std::move(allowed), std::move(hint)});
+  };
+  const int pp = plan.degree[YOKE_PP];
+  if (settings.sequence_parallel && plan.degree[YOKE_TP] == 1)
+    refuse("--sequence-parallel", "unset", "it needs a --tensor-model-parallel-size above 1");
+  if (has_virtual_stages(settings) && settings.group_size > 0 && settings.group_size != pp)
+    refuse("--microbatch-group-size-per-virtual-pipeline-stage",
+           concat(pp),
+           "groups of another size than the pipeline-parallel size are not supported");
+  const auto note = [&](const char* name, int axis) {
+    if (config.is_given(name) && plan.degree[axis] == 1)
+      messages.push_back({config.label(name),
+                          config.shown(name),
+                          "",
+                          concat("no effect with ", yoke_degree_key(axis), " = 1"),
+                          true});
+  };
+  note("--cp-comm-type", YOKE_CP);
+  for (const char* name : {"--num-layers-per-virtual-pipeline-stage",
+                           "--num-virtual-stages-per-pipeline-rank",
+                           "--microbatch-group-size-per-virtual-pipeline-stage",
+                           "--decoder-first-pipeline-num-layers",
+                           "--decoder-last-pipeline-num-layers",
+                           "--account-for-embedding-in-pipeline-split",
+                           "--account-for-loss-in-pipeline-split",
+                           "--pipeline-model-parallel-layout"})
+    note(name, YOKE_PP);
 }
 
-// All ranks are data ranks: instances of the distributed optimizer are replicas, and the ranks of
-// one of them are shards. Without it, all of them are replicas.
+// Instances of the distributed optimizer are replicas, and the ranks of one of them are shards.
+// Without it, all data ranks are replicas.
 void resolve_degrees(const Settings& settings, YokePlan& plan, PlanMessages& messages) {
-  const int32_t ranks = plan.world_size;
+  const int32_t ranks = compat::data_ranks(plan);
   const bool distributed = settings.distributed_optimizer;
   if (distributed && ranks % settings.instances != 0) {
     messages.push_back({"megatron_compat.num_distributed_optimizer_instances",
@@ -47,8 +77,8 @@ void resolve_degrees(const Settings& settings, YokePlan& plan, PlanMessages& mes
       static_cast<int32_t>(distributed ? settings.instances : ranks),
       distributed
           ? "with the distributed optimizer, dp_degree is "
-            "megatron_compat.num_distributed_optimizer_instances, and all other ranks are dp_shards"
-          : "without megatron_compat.use_distributed_optimizer all ranks are replicas",
+            "megatron_compat.num_distributed_optimizer_instances, and all others are dp_shards"
+          : "without megatron_compat.use_distributed_optimizer all of them are replicas",
       plan,
       messages);
 }
@@ -80,6 +110,10 @@ class Equivalents {
   }
   void report_engine(const Settings& settings) {
     report("--use-distributed-optimizer", "parallel_backend", "\"megatron_compat\"");
+    for (const compat::ModelDegree& d : kModelDegrees) {
+      const int64_t degree = config_.integer(d.setting).value_or(1);
+      if (degree > 1) report(d.setting, yoke_degree_key(d.axis), concat(degree));
+    }
     report_degrees(settings);
     for (const Argument& argument : honoured_arguments()) {
       if (!config_.is_given(argument.name) || options_.given(option_name(argument))) continue;
@@ -95,15 +129,6 @@ class Equivalents {
              "megatron_compat.loss",
              settings.loss == Loss::kPerToken ? "\"per_token\"" : "\"mean_of_means\"");
   }
-  // A command line with model parallelism is run by a backend that has it.
-  void report_model_parallel() {
-    report("--tensor-model-parallel-size", "parallel_backend", "\"ptd\"");
-    for (const compat::ModelDegree& d : kModelDegrees) {
-      const int64_t degree = config_.integer(d.setting).value_or(1);
-      if (degree > 1) report(d.setting, yoke_degree_key(d.axis), concat(degree));
-    }
-    if (config_.launched()) report_launched("dp_degree", data_ranks(config_, *config_.launched()));
-  }
 
  private:
   const Config& config_;
@@ -118,11 +143,7 @@ void report_equivalents(const Config& config,
                         PlanReport& report) {
   if (!config.has_file()) return;
   Equivalents run_file(config, options, report);
-  if (compat::is_model_parallel(config, kModelDegrees)) {
-    run_file.report_model_parallel();
-  } else {
-    run_file.report_engine(settings);
-  }
+  run_file.report_engine(settings);
   for (const compat::RunLine& line : lines) run_file.report(line.setting, line.key, line.value);
 }
 
@@ -137,7 +158,8 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   const Config config(options);
   PlanMessages messages = config.messages();
   const Settings settings = settings_of(config, options, messages);
-  check_model_degrees(config, plan, messages);
+  compat::resolve_model_degrees(config, kModelDegrees, plan, messages);
+  check_model_parallel(config, settings, plan, messages);
   resolve_degrees(settings, plan, messages);
   compat::resolve_precision(config.is_given("--grad-reduce-in-bf16"), plan, messages);
   compat::check_optimizer(
@@ -146,8 +168,19 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
       messages);
   const auto lines = run_lines(config, plan.world_size, messages);
   compat::check_lines(config, lines, *args.model, plan, messages);
+  const mesh::Pipeline pipeline =
+      pipeline_of(*args.model, config, settings, plan.degree[YOKE_PP], messages);
+  compat::check_pipeline(*args.model, pipeline, "interleaved stages", plan, messages);
   report_equivalents(config, options, settings, lines, report);
   report.add(messages);
+  mesh::check_tensor_parallel(*args.model, plan, report);
+  mesh::check_sequence(*args.model,
+                       plan,
+                       {.head_tail = true,
+                        .sequence_parallel = settings.sequence_parallel,
+                        .one_part_hint = "",
+                        .whole_sequence_hint = "remove --sequence-parallel"},
+                       report);
   report.refuse_unused_params(*args.model, "no block would report its gradient");
 }
 

@@ -9,9 +9,9 @@ namespace yoke::megatron_compat {
 
 // Fills in the values that the plan leaves unset, and adds every refusal and note to `report`.
 //
-// - Unset degrees: all ranks become data ranks, as shards (dp_shards) with the distributed
-//   optimizer, of which there may be several instances (dp_degree), and as replicas (dp_degree)
-//   without it.
+// - Unset degrees: those of model parallelism are the command line's, or 1. The remaining ranks
+//   become data ranks, as shards (dp_shards) with the distributed optimizer, of which there may be
+//   several instances (dp_degree), and as replicas (dp_degree) without it.
 // - Unset precision: fp32, reduced in fp32, unless the command line reduces in bf16.
 // - Unset micro_batch: that of the command line.
 //

@@ -22,7 +22,9 @@ class Reader {
     settings_.instances = positive("--num-distributed-optimizer-instances", 1);
     read_loss(loss);
     read_recompute();
+    read_model_parallel();
     check_engine();
+    check_stages();
     return settings_;
   }
 
@@ -67,6 +69,41 @@ class Reader {
     }
     if (full && method)
       settings_.recompute = *method == "uniform" ? Recompute::kUniform : Recompute::kBlock;
+  }
+  void read_model_parallel() {
+    settings_.sequence_parallel = config_.is_given("--sequence-parallel");
+    settings_.gather_keys = config_.word("--cp-comm-type") == "all_gather";
+    settings_.chunks = positive("--num-virtual-stages-per-pipeline-rank", 1);
+    settings_.layers_of_chunk = positive("--num-layers-per-virtual-pipeline-stage", 0);
+    settings_.group_size = positive("--microbatch-group-size-per-virtual-pipeline-stage", 0);
+    settings_.first_layers = positive("--decoder-first-pipeline-num-layers", 0);
+    settings_.last_layers = positive("--decoder-last-pipeline-num-layers", 0);
+    settings_.count_embedding = config_.is_given("--account-for-embedding-in-pipeline-split");
+    settings_.count_loss = config_.is_given("--account-for-loss-in-pipeline-split");
+    settings_.layout = config_.word("--pipeline-model-parallel-layout").value_or("");
+  }
+  // Refuses what Megatron refuses.
+  void check_stages() {
+    const bool virtual_stages = settings_.chunks > 1 || settings_.layers_of_chunk > 0;
+    if (settings_.chunks > 1 && settings_.layers_of_chunk > 0)
+      refuse("--num-layers-per-virtual-pipeline-stage",
+             "unset",
+             "it contradicts --num-virtual-stages-per-pipeline-rank; remove one of them");
+    const bool uneven = settings_.first_layers + settings_.last_layers > 0;
+    const bool counts = settings_.count_embedding || settings_.count_loss;
+    if (uneven && counts)
+      refuse(settings_.count_embedding ? "--account-for-embedding-in-pipeline-split"
+                                       : "--account-for-loss-in-pipeline-split",
+             "unset",
+             "it contradicts the given numbers of layers of the first and the last rank");
+    if (!settings_.layout.empty() && (virtual_stages || uneven || counts))
+      refuse("--pipeline-model-parallel-layout",
+             "unset",
+             "it contradicts the other arguments about stages; remove those or this");
+    if (uneven && settings_.layers_of_chunk > 0)
+      refuse("--num-layers-per-virtual-pipeline-stage",
+             "unset",
+             "with uneven ranks use --num-virtual-stages-per-pipeline-rank");
   }
   void check_engine() {
     const bool distributed = settings_.distributed_optimizer;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "plugins/megatron_compat/config/config.hpp"
@@ -26,7 +27,22 @@ struct Settings {
   Loss loss = Loss::kPerToken;
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = 1;
+
+  // Model parallelism.
+  bool sequence_parallel = false;
+  bool gather_keys = false;     // keys and values of other cp ranks come all at once, not in a ring
+  int64_t chunks = 1;           // stages of each pipeline rank
+  int64_t layers_of_chunk = 0;  // layers of a stage, from which chunks follow; 0 = not given
+  int64_t group_size = 0;       // micro-batches on a stage before the next; 0 = pipeline ranks
+  int64_t first_layers = 0, last_layers = 0;  // of the first and the last rank; 0 = as the others
+  bool count_embedding = false, count_loss = false;  // each counts as a layer
+  std::string layout;                                // stages written out; "" = none
 };
+
+// Returns whether pipeline ranks may have several stages.
+inline bool has_virtual_stages(const Settings& settings) {
+  return settings.chunks > 1 || settings.layers_of_chunk > 0 || !settings.layout.empty();
+}
 
 // Returns the settings of a command line. loss: the option of this name, which may be empty. Values
 // out of range and contradictions are added to `messages`.

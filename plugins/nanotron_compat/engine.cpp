@@ -2,7 +2,8 @@
 //
 //   for each micro-batch: forward and backward of all blocks; gradients are added to the buffer,
 //                         and during the last micro-batch buckets are averaged over the ranks
-//   norm:                 of the whole gradient, which every rank has
+//   complete:             gradients that pipeline and tensor-parallel ranks share are summed over them
+//   over_ranks:           one all-reduce of loss, number of targets and squared norm
 //   update:               clip, then AdamW on the slices of this rank
 //   gather:               the slices of all ranks
 //
@@ -14,6 +15,8 @@
 #include <cmath>
 
 #include "plugins/nanotron_compat/plan.hpp"
+#include "plugins/nanotron_compat/stages.hpp"
+#include "sdk/compat/flat_plan.hpp"
 #include "sdk/compat/flat_state.hpp"
 #include "yoke/flat.h"
 #include "yoke/text.hpp"
@@ -33,40 +36,61 @@ Reduction reduction(const Environment& e) {
   return e.plan.reduce_dtype == e.plan.param_dtype ? Reduction::kDivideFirst : Reduction::kAverage;
 }
 
+compat::Division division_of(const YokeModelSummary& model, const Environment& e) {
+  PlanMessages messages;  // already reported when the plan was made
+  return {pipeline_of(model, e.settings, e.plan.degree[YOKE_PP], messages),
+          {.sequence_parallel = e.settings.sequence_parallel,
+           .loss_parallel = true,
+           .exchange = mesh::SequenceExchange::kRing,
+           .order = mesh::SequenceOrder::kHeadTail,
+           .log_ops = false},
+          e.settings.recompute ? compat::Recompute::kUniform : compat::Recompute::kNone,
+          1};
+}
+
 }  // namespace
 
 Environment::Environment(const YokeInitArgs& args)
-    : plan(*args.plan), host(*args.host), settings(settings_of(args)), comms(host, settings.zero) {}
+    : plan(*args.plan),
+      host(*args.host),
+      settings(settings_of(args)),
+      comms(host, plan, settings.zero) {}
 
 Engine::Engine(const YokeModel& model, const Environment& environment)
-    : model_(model),
-      environment_(environment),
+    : environment_(environment),
       config_(*environment.plan.optimizer),
+      part_(compat::make_part(model,
+                              division_of(*model.summary, environment),
+                              environment.comms.model,
+                              environment.plan,
+                              environment.host)),
+      model_(part_->model()),
       layout_(
-          Layout::of(*model.summary,
+          Layout::of(*model_.summary,
                      environment.settings.bucket_bytes / item_size(environment.plan.param_dtype))),
       options_(compat::param_options(environment.plan, environment.host)),
       parameters_(
-          model, layout_, options_, layout_.slices(owner(environment), owners(environment))),
-      gradients_(*model.summary,
+          model_, layout_, options_, layout_.slices(owner(environment), owners(environment))),
+      gradients_(*model_.summary,
                  layout_,
                  environment.comms,
                  reduction(environment),
                  options_.dtype(scalar_type(environment.plan.reduce_dtype))),
-      optimizer_(config_, *model.summary, layout_, parameters_, gradients_.all()),
+      optimizer_(config_,
+                 *model_.summary,
+                 layout_,
+                 parameters_,
+                 gradients_.all(),
+                 [this](int64_t param) { return part_->counts(param); }),
       gather_(layout_, parameters_, environment.comms),
-      units_(compat::recomputed_units(
-          *model.summary,
-          environment.settings.recompute ? compat::Recompute::kUniform : compat::Recompute::kNone,
-          1)),
-      pass_(model,
-            environment.host,
-            units_,
-            {[](uint64_t) {},
-             [this](int64_t p, const YokeTensor& gradient) { gradients_.add(p, gradient); }}) {
+      pass_(part_->pass(
+          {[](uint64_t) {},
+           [this](int64_t p, const at::Tensor& gradient) { gradients_.add(p, gradient); }})) {
   const YokeHost& host = environment.host;
   if (host.rank != 0) return;
-  const std::string line = concat("nanotron_compat: ZeRO stage ",
+  const std::string line = concat("nanotron_compat: ",
+                                  compat::model_degrees_text(environment.plan),
+                                  "ZeRO stage ",
                                   environment.settings.zero ? 1 : 0,
                                   " over ",
                                   environment.comms.data.size(),
@@ -82,8 +106,9 @@ YokeWrapResult Engine::wrap_result() const {
   result.param_bytes = parameters_.bytes();
   result.grad_bytes = gradients_.bytes();
   result.optimizer_bytes = optimizer_.bytes();
-  result.activation_bytes = compat::activation_bytes(*model_.summary, units_, plan.micro_batch);
-  if (environment_.comms.data.size() == 1) return result;
+  result.activation_bytes = part_->activation_bytes();
+  result.axis_bytes[YOKE_PP] = part_->message_bytes();
+  if (environment_.comms.reduce.size() == 1) return result;
   if (environment_.settings.zero) {
     result.axis_bytes[YOKE_DP_SHARD] =
         gradients_.bytes() + gather_.elements() * item_size(plan.param_dtype);
@@ -97,13 +122,8 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const YokeBatch& batch = *args.batch;
   const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
   const at::NoGradGuard no_graph;
-  const compat::BatchTotals own = training ? compat::train_batch(pass_,
-                                                                 gradients_,
-                                                                 environment_.settings.loss,
-                                                                 batch,
-                                                                 environment_.comms.data.size())
-                                           : compat::evaluate_batch(pass_, batch);
-  const compat::BatchTotals totals = over_ranks(own);
+  const compat::BatchTotals own = training ? train(batch) : pass_->evaluate(batch);
+  const auto [totals, squared_norm] = over_ranks(own, training);
   call([&](YokeError* err) { return yoke_check_weight(&batch, totals.targets, err); });
   if (!training) return step_result(args, totals.loss, totals.targets, kUnknown);
 
@@ -112,7 +132,7 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
                        "nanotron trains on",
                        "set nanotron_compat.loss = \"per_token\" to train on the mean over all "
                        "targets, or \"mean_of_means\" to train as nanotron does");
-  const double norm = this->norm();
+  const double norm = gradient_norm(squared_norm);
   const YokeStepResult result = step_result(args, totals.loss, totals.targets, norm);
   if (std::isinf(norm)) return result;
   optimizer_.update(args.step, args.lr, clip_scale(config_.clip, norm));
@@ -120,29 +140,58 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   return result;
 }
 
-compat::BatchTotals Engine::over_ranks(const compat::BatchTotals& own) const {
-  at::Tensor totals =
-      at::tensor({own.loss, own.targets, own.uneven}, at::kDouble).to(options_.device());
-  environment_.comms.scalars.all_reduce(span(totals)).wait();
-  totals = totals.cpu();
-  const double* const t = totals.data_ptr<double>();
-  return {t[0], t[1], t[2]};
+compat::BatchTotals Engine::train(const YokeBatch& batch) {
+  gradients_.begin_step(batch.num_micros);
+  const compat::BatchTotals totals =
+      pass_->train(batch, environment_.settings.loss, environment_.comms.data.size());
+  gradients_.finish();
+  part_->complete(layout_, gradients_.all(), {{0, layout_.size()}});
+  return totals;
 }
 
-// All ranks have the same gradients, bit for bit, and so the same norm.
-double Engine::norm() const {
-  const at::Tensor squares = at::zeros({}, gradients_.all().options().dtype(at::kDouble));
-  compat::add_squares(gradients_.all(), squares);
-  return gradient_norm(squares.item<double>());
+// All ranks with the same part have the same gradients, bit for bit, so only the first one adds its
+// squares.
+Engine::Totals Engine::over_ranks(const compat::BatchTotals& own, bool training) const {
+  at::Tensor sums =
+      at::tensor({own.loss, own.targets, own.uneven, 0.0}, at::kDouble).to(options_.device());
+  if (training && environment_.comms.reduce.rank() == 0) add_squares(sums[3]);
+  environment_.comms.scalars.all_reduce(span(sums)).wait();
+  sums = sums.cpu();
+  const double* const s = sums.data_ptr<double>();
+  return {{s[0], s[1], s[2]}, s[3]};
 }
 
-// With ZeRO every slice has one owner, else all ranks own everything.
+void Engine::add_squares(const at::Tensor& sum) const {
+  compat::Range range;  // neighbours that count
+  const auto add = [&] {
+    if (range.count > 0)
+      compat::add_squares(gradients_.all().narrow(0, range.begin, range.count), sum);
+  };
+  for (const compat::Slot& slot : layout_.slots()) {
+    for (const int64_t p : slot.params) {
+      if (!part_->counts(p)) continue;
+      if (layout_.offset(p) != range.begin + range.count) {
+        add();
+        range = {layout_.offset(p), 0};
+      }
+      range.count += compat::elements(*model_.summary, p);
+    }
+  }
+  add();
+}
+
+// With ZeRO every slice has one owner for each rank of cp, else all ranks own everything.
 void Engine::checkpoint(const YokeCheckpointArgs& args) {
   const at::NoGradGuard no_graph;
-  const int64_t rank = environment_.host.rank;
-  const int64_t replica = environment_.settings.zero ? 0 : rank;
-  compat::visit({*model_.summary, layout_, parameters_, optimizer_, replica, rank}, args);
-  if (args.op == YOKE_CHECKPOINT_LOAD && environment_.settings.zero) gather_.run();
+  const Comms& comms = environment_.comms;
+  const bool zero = environment_.settings.zero;
+  const int64_t copies = comms.reduce.size(), copy = comms.reduce.rank();
+  const int64_t owners = zero ? comms.model.cp.size() : copies;
+  const int64_t owner = zero ? comms.model.cp.rank() : copy;
+  part_->checkpoint(args, {owners, copies}, [&](const YokeCheckpointArgs& of_part) {
+    compat::visit({*model_.summary, layout_, parameters_, optimizer_, owner, copy}, of_part);
+  });
+  if (args.op == YOKE_CHECKPOINT_LOAD && zero) gather_.run();
 }
 
 }  // namespace yoke::nanotron_compat

@@ -1,11 +1,13 @@
-// A model that is trained as nanotron trains it with data parallelism.
+// A model that is trained as nanotron trains it.
 #pragma once
+
+#include <memory>
 
 #include "plugins/nanotron_compat/gather.hpp"
 #include "plugins/nanotron_compat/gradients.hpp"
 #include "plugins/nanotron_compat/settings.hpp"
-#include "sdk/compat/batch_run.hpp"
 #include "sdk/compat/optimizer.hpp"
+#include "sdk/compat/part.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::nanotron_compat {
@@ -38,20 +40,28 @@ class Engine final : public Wrapped {
   void checkpoint(const YokeCheckpointArgs& args) override;
 
  private:
-  compat::BatchTotals over_ranks(const compat::BatchTotals& own) const;
-  double norm() const;
+  // Runs the batch and reduces its gradients. Returns the sums of this rank.
+  compat::BatchTotals train(const YokeBatch& batch);
+  // Sums over all ranks.
+  struct Totals {
+    compat::BatchTotals batch;
+    double squared_norm;  // 0 in an evaluation
+  };
+  // Adds the squares of the gradients that this rank counts to `sum`, an fp64 scalar.
+  void add_squares(const at::Tensor& sum) const;
+  Totals over_ranks(const compat::BatchTotals& own, bool training) const;
 
-  const YokeModel& model_;
   const Environment& environment_;
   const YokeOptimizer& config_;
+  const std::unique_ptr<compat::Part> part_;
+  const YokeModel& model_;  // that of part_
   const Layout layout_;
   const at::TensorOptions options_;  // options of the parameters
   compat::Parameters parameters_;
   Gradients gradients_;
   compat::Optimizer optimizer_;
   Gather gather_;
-  const std::vector<compat::RecomputedUnit> units_;
-  compat::BlockPass pass_;
+  const std::unique_ptr<compat::BatchPass> pass_;
 };
 
 }  // namespace yoke::nanotron_compat

@@ -21,8 +21,8 @@ Gradients::Gradients(const YokeModelSummary& model,
       buffer_(model, layout, options, layout.buckets().size(), [this](int64_t b) { reduce(b); }),
       works_(layout.buckets().size()) {}
 
-void Gradients::begin_step() {
-  buffer_.begin_step();
+void Gradients::begin_step(uint64_t micros) {
+  buffer_.begin_step(micros);
   for (Work& work : works_) work = Work();  // left over from a step that failed
 }
 
@@ -30,8 +30,11 @@ void Gradients::reduce(int64_t bucket) {
   const compat::Range& where = layout_.buckets()[bucket];
   const at::Tensor whole = buffer_.part(where.begin, where.count);
   if (reduction_ == Reduction::kDivideFirst) whole.div_(comms_.data.size());
-  works_[bucket] =
-      comms_.data.all_reduce(span(whole), reduction_ == Reduction::kAverage ? YOKE_AVG : YOKE_SUM);
+  // The collective divides by the ranks of cp as well, which have parts of the same sequences.
+  const int cp = comms_.model.cp.size();
+  if (reduction_ == Reduction::kAverage && cp > 1) whole.mul_(cp);
+  works_[bucket] = comms_.reduce.all_reduce(
+      span(whole), reduction_ == Reduction::kAverage ? YOKE_AVG : YOKE_SUM);
 }
 
 void Gradients::finish() {

@@ -17,8 +17,8 @@ enum class Reduction {
   kDivideFirst,  // a rank divides its gradients before they are summed, as PyTorch's DDP does
 };
 
-// One step consists of begin_step(), then for each micro-batch begin_micro() and add() for each
-// gradient that the model reports, then finish(). One thread at a time.
+// One step consists of begin_step(), then add() for each gradient that the model reports, then
+// finish(). One thread at a time.
 class Gradients {
  public:
   // options: dtype and device of the buffer. The model, the layout and the comms must outlive the
@@ -29,11 +29,10 @@ class Gradients {
             Reduction reduction,
             at::TensorOptions options);
 
-  void begin_step();
-  // last: whether no other micro-batch of the step follows. During the last one, add() starts
+  void begin_step(uint64_t micros);  // micros: number of micro-batches
+  // Adds the gradient from one block and micro-batch; undefined = zero. The last ones start
   // reductions, which is collective.
-  void begin_micro(bool last) { buffer_.begin_micro(last); }
-  void add(int64_t param, const YokeTensor& gradient) { buffer_.add(param, gradient); }
+  void add(int64_t param, const at::Tensor& gradient) { buffer_.add(param, gradient); }
   // Completes the reductions: all() is then equal on all ranks. Collective.
   void finish();
 

@@ -11,6 +11,8 @@ Settings read_settings(const Config& config, std::string_view loss) {
   const auto size = config.integer("model.ddp_bucket_cap_mb");
   if (size && *size >= 1 && *size <= 1'000'000) settings.bucket_bytes = *size << 20;
   settings.recompute = config.boolean("parallelism.recompute_layer") == true;
+  settings.sequence_parallel = config.word("parallelism.tp_mode") == "REDUCE_SCATTER";
+  settings.one_f_one_b = config.word("parallelism.pp_engine") == "1f1b";
   if (!loss.empty()) {
     settings.loss = compat::loss_of(loss);
   } else if (config.has_file()) {

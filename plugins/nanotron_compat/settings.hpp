@@ -14,6 +14,8 @@ struct Settings {
   bool zero = false;                         // ZeRO stage 1, else 0
   int64_t bucket_bytes = int64_t{25} << 20;  // bytes of parameters
   bool recompute = false;
+  bool sequence_parallel = false;  // tp_mode REDUCE_SCATTER
+  bool one_f_one_b = false;        // pp_engine 1f1b, else afab: all forwards, then all backwards
   compat::Loss loss = compat::Loss::kPerToken;
 };
 

@@ -19,9 +19,11 @@ std::string_view layer_name(const YokeModelSummary& model, uint64_t block) {
 
 std::vector<RecomputedUnit> recomputed_units(const YokeModelSummary& model,
                                              Recompute recompute,
-                                             int64_t layers) {
+                                             int64_t layers,
+                                             const BlockRange& stage) {
   std::vector<RecomputedUnit> of_layers;
-  for (uint64_t b = 1; b + 1 < model.num_blocks; ++b) {
+  const uint64_t end = std::min(stage.end, model.num_blocks - 1);
+  for (uint64_t b = std::max<uint64_t>(stage.first, 1); b < end; ++b) {
     if (!of_layers.empty() && layer_name(model, b) == layer_name(model, b - 1)) {
       of_layers.back().last = b;
     } else {

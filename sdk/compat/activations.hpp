@@ -15,12 +15,18 @@ struct RecomputedUnit {
   uint64_t first, last;
 };
 
-// Returns the units of a model in ascending order. All blocks but the first and the last belong to
+// Consecutive blocks of a model, [first, end).
+struct BlockRange {
+  uint64_t first, end;
+};
+
+// Returns the units of a pipeline stage, or of a whole model, in ascending order. All blocks but the first and the last belong to
 // layers; the halves of a layer count as one. kUniform: units of `layers` layers. kBlock: the first
 // `layers` layers, each a unit.
 std::vector<RecomputedUnit> recomputed_units(const YokeModelSummary& model,
                                              Recompute recompute,
-                                             int64_t layers);
+                                             int64_t layers,
+                                             const BlockRange& stage);
 
 // Returns the bytes that blocks keep for the backward of a micro-batch of `sequences` at the peak
 // of a step, without what `units` compute again; -1 if the model does not report it.

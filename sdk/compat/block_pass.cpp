@@ -5,12 +5,30 @@
 
 #include <algorithm>
 
+#include "yoke/torch.hpp"
+
 namespace yoke::compat {
 namespace {
 
 // The callback on_grad_ready. If it fails, block_backward returns its error.
 int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, YokeError* err) {
-  return guard(err, [&] { static_cast<const PassHooks*>(ctx)->on_gradient(param, *gradient); });
+  return guard(err,
+               [&] { static_cast<const PassHooks*>(ctx)->on_gradient(param, borrow(*gradient)); });
+}
+
+// Returns the sums of what `run` returns for each micro-batch, in their order.
+template <class Run>  // BatchTotals(const YokeMicroBatch& micro)
+BatchTotals sum_over_micros(const YokeBatch& batch, Run&& run) {
+  if (batch.num_micros == 0)
+    throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
+  BatchTotals totals;
+  for (uint64_t m = 0; m < batch.num_micros; ++m) {
+    const BatchTotals own = run(*batch.micros[m]);
+    totals.loss += own.loss;
+    totals.targets += own.targets;
+    totals.uneven += own.uneven;
+  }
+  return totals;
 }
 
 }  // namespace
@@ -24,6 +42,20 @@ BlockPass::BlockPass(const YokeModel& model,
       units_(std::move(units)),
       hooks_(std::move(hooks)),
       blocks_(model.summary->num_blocks) {}
+
+BatchTotals BlockPass::train(const YokeBatch& batch, Loss loss, int data_ranks) {
+  return sum_over_micros(batch, [&](const YokeMicroBatch& micro) -> BatchTotals {
+    const auto [sum, targets] = train(micro, loss_grad(loss, batch, micro));
+    return {sum, targets, is_uneven(loss, batch, micro, targets, data_ranks) ? 1.0 : 0.0};
+  });
+}
+
+BatchTotals BlockPass::evaluate(const YokeBatch& batch) {
+  return sum_over_micros(batch, [&](const YokeMicroBatch& micro) -> BatchTotals {
+    const auto [sum, targets] = evaluate(micro);
+    return {sum, targets, 0};
+  });
+}
 
 BlockPass::Result BlockPass::train(const YokeMicroBatch& micro, double loss_grad) {
   return run([&] {

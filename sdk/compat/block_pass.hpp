@@ -1,5 +1,8 @@
-// Forward and backward of one micro-batch, block by block, with recomputation of activations.
+// Forward and backward block by block, with recomputation of activations, of a model that is not
+// divided between ranks.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <functional>
@@ -7,25 +10,29 @@
 #include <vector>
 
 #include "sdk/compat/activations.hpp"
+#include "sdk/compat/batch_pass.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::compat {
 
-// What a backend does between blocks. Both may be collective, because all ranks run the same blocks
-// in the same order.
+// What a backend does between blocks. Both may be collective among ranks with the same blocks,
+// because these ranks run them in the same order.
 struct PassHooks {
   std::function<void(uint64_t block)> before_block;
-  std::function<void(int64_t param, const YokeTensor& gradient)> on_gradient;
+  // gradient: has the shape of the parameter; undefined = zero.
+  std::function<void(int64_t param, const at::Tensor& gradient)> on_gradient;
 };
 
-// One thread at a time.
-class BlockPass {
+class BlockPass final : public BatchPass {
  public:
   // Everything must outlive the pass.
   BlockPass(const YokeModel& model,
             const YokeHost& host,
             std::vector<RecomputedUnit> units,
             PassHooks hooks);
+
+  BatchTotals train(const YokeBatch& batch, Loss loss, int data_ranks) override;
+  BatchTotals evaluate(const YokeBatch& batch) override;
 
   struct Result {
     double loss = 0, targets = 0;  // sum over the targets of the micro-batch, and their number

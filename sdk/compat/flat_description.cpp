@@ -13,7 +13,9 @@ YokeDescription flat_description(const char* name,
                                   version,
                                   summary,
                                   kDtypes,
-                                  YOKE_AXIS_BIT(YOKE_DP_REPLICATE) | YOKE_AXIS_BIT(YOKE_DP_SHARD),
+                                  YOKE_AXIS_BIT(YOKE_PP) | YOKE_AXIS_BIT(YOKE_DP_REPLICATE) |
+                                      YOKE_AXIS_BIT(YOKE_DP_SHARD) | YOKE_AXIS_BIT(YOKE_CP) |
+                                      YOKE_AXIS_BIT(YOKE_TP),
                                   1u << 0 | 1u << 1);
   d.vendor = view("Yoke");
   d.torch_tag = view(kTorchTag);

@@ -1,4 +1,4 @@
-// What backends describe alike that are data parallel and train on flat buffers.
+// What backends describe alike that train on flat buffers.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace yoke::compat {
 
-// Returns the description of such a backend: data parallelism with ZeRO stages 0 and 1 in fp32,
-// fp64 and bf16, on the CPU and on CUDA devices. The texts must be literals, and options must live
+// Returns the description of such a backend: all degrees, ZeRO stages 0 and 1, in fp32, fp64 and
+// bf16, on the CPU and on CUDA devices. The texts must be literals, and options must live
 // as long as the process.
 YokeDescription flat_description(const char* name,
                                  const char* version,

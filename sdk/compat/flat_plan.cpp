@@ -11,47 +11,64 @@
 
 namespace yoke::compat {
 
-void refuse_model_degrees(const ForeignConfig& config,
-                          std::span<const ModelDegree> degrees,
-                          std::string_view backend,
-                          std::string_view instead,
-                          YokePlan& plan,
-                          PlanMessages& messages) {
+void resolve_model_degrees(const ForeignConfig& config,
+                           std::span<const ModelDegree> degrees,
+                           YokePlan& plan,
+                           PlanMessages& messages) {
+  int64_t product = 1;
+  const ModelDegree* largest = &degrees.front();
   for (const ModelDegree& d : degrees) {
     int32_t& degree = plan.degree[d.axis];
     const int64_t wanted = config.integer(d.setting).value_or(1);
-    if (degree == 0) degree = 1;
-    const std::string key = yoke_degree_key(d.axis);
-    const std::string hint = concat(backend,
-                                    " has no ",
-                                    d.what,
-                                    "; use parallel_backend = \"",
-                                    instead,
-                                    "\" with ",
-                                    key,
-                                    " = ",
-                                    degree > 1 ? degree : wanted);
-    if (degree > 1) messages.push_back({key, concat(degree), "1", hint});
-    if (config.is_given(d.setting) && wanted != degree)
+    if (wanted < 1 || wanted > plan.world_size) {
+      messages.push_back({config.label(d.setting),
+                          config.shown(d.setting),
+                          concat("1 to ", plan.world_size),
+                          concat("the run has ", plan.world_size, " rank(s)")});
+    } else if (degree == 0) {
+      degree = static_cast<int32_t>(wanted);
+    } else if (config.is_given(d.setting) && wanted != degree) {
       messages.push_back({config.label(d.setting),
                           config.shown(d.setting),
                           concat(degree),
-                          degree > 1 ? concat("the run has ", key, " = ", degree) : hint});
+                          concat("the run has ", yoke_degree_key(d.axis), " = ", degree)});
+    }
+    degree = std::max(degree, 1);
+    product *= degree;
+    if (degree > plan.degree[largest->axis]) largest = &d;
   }
+  if (plan.world_size % product == 0) return;
+  messages.push_back({yoke_degree_key(largest->axis),
+                      concat(plan.degree[largest->axis]),
+                      concat("degrees whose product divides the ", plan.world_size, " ranks"),
+                      concat("pp_degree x cp_degree x tp_degree is ", product)});
+  for (const ModelDegree& d : degrees) plan.degree[d.axis] = 1;  // the checks that follow go on
 }
 
-bool is_model_parallel(const ForeignConfig& config, std::span<const ModelDegree> degrees) {
-  return std::any_of(degrees.begin(), degrees.end(), [&](const ModelDegree& d) {
-    return config.integer(d.setting).value_or(1) > 1;
-  });
+int32_t copies_of_part(const YokePlan& plan) {
+  return plan.world_size / (plan.degree[YOKE_PP] * plan.degree[YOKE_TP]);
+}
+
+int32_t data_ranks(const YokePlan& plan) {
+  return copies_of_part(plan) / plan.degree[YOKE_CP];
+}
+
+std::string model_degrees_text(const YokePlan& plan) {
+  std::string text;
+  for (const auto& [axis, name] :
+       {std::pair(YOKE_PP, "pp "), std::pair(YOKE_CP, "cp "), std::pair(YOKE_TP, "tp ")}) {
+    if (plan.degree[axis] > 1) text += concat(name, plan.degree[axis], ", ");
+  }
+  return text;
 }
 
 void resolve_data_degrees(int32_t replicas,
                           std::string_view hint,
                           YokePlan& plan,
                           PlanMessages& messages) {
+  const int32_t ranks = data_ranks(plan);
   const std::pair<int, int32_t> data[] = {{YOKE_DP_REPLICATE, replicas},
-                                          {YOKE_DP_SHARD, plan.world_size / replicas}};
+                                          {YOKE_DP_SHARD, ranks / replicas}};
   for (const auto& [axis, only] : data) {
     int32_t& degree = plan.degree[axis];
     if (degree == 0) degree = only;
@@ -59,8 +76,38 @@ void resolve_data_degrees(int32_t replicas,
       messages.push_back({yoke_degree_key(axis),
                           concat(degree),
                           concat(only),
-                          concat("the run has ", plan.world_size, " rank(s), and ", hint)});
+                          concat("the run has ", ranks, " data rank(s), and ", hint)});
   }
+}
+
+void check_pipeline(const YokeModelSummary& model,
+                    const mesh::Pipeline& pipeline,
+                    std::string_view schedule,
+                    YokePlan& plan,
+                    PlanMessages& messages) {
+  const int pp = plan.degree[YOKE_PP];
+  if (pp == 1 || pipeline.stages.count() == 0) return;
+  if (plan.micro_batch == 0) plan.micro_batch = 1;
+  const auto micros = static_cast<int>(mesh::micros_of(plan));
+  const std::string fault = micros == 0 ? "" : mesh::micros_fault(pipeline.kind, pp, micros);
+  if (!fault.empty())
+    messages.push_back({"train.micro_batch",
+                        concat(plan.micro_batch),
+                        "",
+                        concat(fault,
+                               ", with ",
+                               schedule,
+                               "; this run has ",
+                               micros,
+                               " (train.global_batch / data ranks / train.micro_batch)")});
+  const auto [param, ranks] = mesh::most_shared_parameter(model, pipeline.stages);
+  if (ranks > 2)
+    messages.push_back(
+        {"pp_degree",
+         concat(pp),
+         "2",
+         concat(
+             "blocks on ", ranks, " ranks use parameter '", view(model.params[param]->name), "'")});
 }
 
 void resolve_precision(bool narrow_sums, YokePlan& plan, PlanMessages& messages) {

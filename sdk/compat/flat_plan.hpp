@@ -1,13 +1,14 @@
-// What plans have in common of backends that are data parallel and read the config of another
-// program: precision, optimizer, degrees of data parallelism, and those of model parallelism, which
-// are refused.
+// What plans have in common of backends that train on flat buffers and read the config of another
+// program: precision, optimizer and degrees.
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "sdk/compat/run_lines.hpp"
+#include "sdk/mesh/schedule/schedule.hpp"
 #include "yoke/plan_report.hpp"
 
 namespace yoke::compat {
@@ -16,28 +17,39 @@ namespace yoke::compat {
 struct ModelDegree {
   int axis;
   const char* setting;
-  const char* what;
 };
 
-// Sets unset degrees to 1, and refuses others. backend: the one that refuses; instead: one that has
-// these degrees. A config that requests them is refused as well, unless the run has the same
-// degree, which is refused by itself.
-void refuse_model_degrees(const ForeignConfig& config,
-                          std::span<const ModelDegree> degrees,
-                          std::string_view backend,
-                          std::string_view instead,
-                          YokePlan& plan,
-                          PlanMessages& messages);
-// Returns whether a config requests one of the degrees.
-bool is_model_parallel(const ForeignConfig& config, std::span<const ModelDegree> degrees);
+// Sets unset degrees of model parallelism to those of a config, and refuses those that contradict
+// it, or whose product does not divide the number of ranks.
+void resolve_model_degrees(const ForeignConfig& config,
+                           std::span<const ModelDegree> degrees,
+                           YokePlan& plan,
+                           PlanMessages& messages);
 
-// Makes all ranks data ranks: dp_degree is `replicas`, which divides the number of ranks, and
-// dp_shards follows from it. Sets unset degrees, and refuses others. hint: why they are refused, as
-// a clause.
+// Returns the number of ranks that have the same part of the model: all, divided by the degrees of
+// pipelines and tensor parallelism, and that have different data: divided by that of context
+// parallelism, too. The degrees must be set.
+int32_t copies_of_part(const YokePlan& plan);
+int32_t data_ranks(const YokePlan& plan);
+// Returns the degrees of model parallelism above 1 for a line of a log, such as "tp 2, pp 2, "; ""
+// if there are none.
+std::string model_degrees_text(const YokePlan& plan);
+
+// Makes dp_degree `replicas`, which divides the number of data ranks, and dp_shards what is left.
+// Sets unset degrees, and refuses others. hint: why they are refused, as a clause.
 void resolve_data_degrees(int32_t replicas,
                           std::string_view hint,
                           YokePlan& plan,
                           PlanMessages& messages);
+
+// Refuses numbers of micro-batches that a pipeline cannot run, and a parameter that blocks on more
+// than two of its ranks use. Sets an unset plan.micro_batch to 1 if there is a pipeline. pipeline:
+// one without stages has been refused. schedule: its name in the other program.
+void check_pipeline(const YokeModelSummary& model,
+                    const mesh::Pipeline& pipeline,
+                    std::string_view schedule,
+                    YokePlan& plan,
+                    PlanMessages& messages);
 
 // Sets unset dtypes, and refuses what the engine of flat buffers lacks. narrow_sums: whether a bf16
 // run reduces in bf16 if it does not say.

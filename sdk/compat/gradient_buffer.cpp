@@ -1,6 +1,6 @@
-// Micro-batches only add to the buffer. During the last one a bucket is complete when every block
-// that uses one of its parameters has reported a gradient. Every rank runs the same blocks in the
-// same order, so buckets are complete in the same order on all ranks.
+// A bucket is complete when every block that uses one of its parameters has reported a gradient for
+// every micro-batch. Data ranks run the same blocks in the same order, so buckets are complete in
+// the same order on all of them.
 #include "sdk/compat/gradient_buffer.hpp"
 
 #include <ATen/ATen.h>
@@ -33,31 +33,29 @@ GradientBuffer::GradientBuffer(const YokeModelSummary& model,
   }
 }
 
-void GradientBuffer::begin_step() {
+void GradientBuffer::begin_step(uint64_t micros) {
   is_first_.assign(is_first_.size(), true);
-}
-
-void GradientBuffer::begin_micro(bool last) {
-  is_last_ = last;
   missing_.assign(missing_.size(), 0);
   for (const Slot& slot : layout_.slots()) {
-    for (const int64_t p : slot.params) missing_[slot.bucket] += blocks_[p];
+    for (const int64_t p : slot.params)
+      missing_[slot.bucket] += blocks_[p] * static_cast<int64_t>(micros);
   }
 }
 
-void GradientBuffer::add(int64_t param, const YokeTensor& gradient) {
+void GradientBuffer::add(int64_t param, const at::Tensor& gradient) {
   if (param < 0 || param >= static_cast<int64_t>(of_param_.size()) || !of_param_[param].defined())
     throw Error(YOKE_INTERNAL, concat("got a gradient of parameter ", param, ", which has none"));
   const at::Tensor& sum = of_param_[param];
-  const at::Tensor share = borrow(gradient).view({-1});
-  if (is_first_[param]) {
-    sum.copy_(share);
+  if (!gradient.defined()) {
+    if (is_first_[param]) sum.zero_();
+  } else if (is_first_[param]) {
+    sum.copy_(gradient.reshape({-1}));
   } else {
-    sum.add_(share);
+    sum.add_(gradient.reshape({-1}));
   }
   is_first_[param] = false;
   const int64_t b = layout_.bucket_of(param);
-  if (--missing_[b] == 0 && is_last_) on_complete_(b);
+  if (--missing_[b] == 0) on_complete_(b);
 }
 
 }  // namespace yoke::compat

@@ -11,12 +11,13 @@
 
 namespace yoke::compat {
 
-// One step consists of begin_step(), then for each micro-batch begin_micro() and add() for each
-// gradient that the model reports. One thread at a time; nothing here communicates.
+// One step consists of begin_step(), then add() for each gradient that the model reports. The
+// backwards of several micro-batches may take turns, as in a pipeline. One thread at a time;
+// nothing here communicates.
 class GradientBuffer {
  public:
-  // options: dtype and device of the buffer. buckets: their number. on_complete: called when the
-  // last micro-batch of a step has added the last gradient of a bucket. The model and the layout
+  // options: dtype and device of the buffer. buckets: their number. on_complete: called when the last
+  // gradient of a bucket in a step has been added. The model and the layout
   // must outlive the buffer.
   GradientBuffer(const YokeModelSummary& model,
                  const FlatLayout& layout,
@@ -24,12 +25,10 @@ class GradientBuffer {
                  size_t buckets,
                  std::function<void(int64_t bucket)> on_complete);
 
-  void begin_step();
-  // last: whether no other micro-batch of the step follows.
-  void begin_micro(bool last);
-  // Adds the gradient of a parameter. The first one of a step replaces the values of the step
-  // before.
-  void add(int64_t param, const YokeTensor& gradient);
+  void begin_step(uint64_t micros);  // micros: number of micro-batches
+  // Adds the gradient of a parameter from one block and micro-batch, a tensor of its shape;
+  // undefined = zero. The first one of a step replaces the values of the step before.
+  void add(int64_t param, const at::Tensor& gradient);
 
   // Returns all gradients; padding is zero.
   const at::Tensor& all() const { return buffer_; }
@@ -43,8 +42,7 @@ class GradientBuffer {
   std::vector<at::Tensor> of_param_;  // flat views of the buffer; undefined = frozen
   std::vector<int64_t> blocks_;       // number of blocks that report a gradient of each parameter
   std::vector<bool> is_first_;        // whether a parameter has no gradient in this step yet
-  std::vector<int64_t> missing_;      // gradients of each bucket that the micro-batch still owes
-  bool is_last_ = false;
+  std::vector<int64_t> missing_;      // gradients of each bucket that the step still owes
 };
 
 }  // namespace yoke::compat

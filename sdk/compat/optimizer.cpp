@@ -1,5 +1,5 @@
-// A range that a rank owns is contiguous, so an update needs few views: neighbours with the same
-// weight decay are one view, and padding between them belongs to it. Padding has zero values,
+// A range that a rank owns is contiguous, so an update needs few views: neighbours that are
+// treated alike are one view, and padding between them belongs to it. Padding has zero values,
 // gradients and moments, which no update changes.
 #include "sdk/compat/optimizer.hpp"
 
@@ -31,7 +31,8 @@ Optimizer::Optimizer(const YokeOptimizer& config,
                      const YokeModelSummary& model,
                      const FlatLayout& layout,
                      const Parameters& parameters,
-                     const at::Tensor& gradients)
+                     const at::Tensor& gradients,
+                     const std::function<bool(int64_t param)>& counts)
     : config_(config), parameters_(parameters), gradients_(gradients) {
   if (config.kind == YOKE_ADAMW) {
     kinds_ = {"exp_avg", "exp_avg_sq"};
@@ -39,23 +40,33 @@ Optimizer::Optimizer(const YokeOptimizer& config,
     kinds_ = {"momentum"};
   }
   moments_.resize(kinds_.size());
-  for (const double decay : {config.weight_decay, 0.0})
-    groups_.push_back({decay, {}, {}, std::vector<std::vector<at::Tensor>>(kinds_.size())});
+  // The indices of these groups are those of group_of() below.
+  for (const double decay : {config.weight_decay, 0.0}) {
+    for (const bool counted : {true, false})
+      groups_.push_back(
+          {decay, counted, {}, {}, std::vector<std::vector<at::Tensor>>(kinds_.size())});
+  }
   for (size_t i = 0; i < parameters.owned().size(); ++i) {
     for (auto& of_kind : moments_) of_kind.push_back(at::zeros_like(parameters.master(i)));
-    add(model, layout, i);
+    add(model, layout, counts, i);
   }
 }
 
-void Optimizer::add(const YokeModelSummary& model, const FlatLayout& layout, size_t i) {
+void Optimizer::add(const YokeModelSummary& model,
+                    const FlatLayout& layout,
+                    const std::function<bool(int64_t param)>& counts,
+                    size_t i) {
   const Range& range = parameters_.owned()[i];
   const std::vector<Piece> pieces = layout.pieces(range);
-  const auto decays = [&](size_t p) { return model.params[pieces[p].param]->decay != 0; };
+  const auto group_of = [&](size_t p) {
+    const int64_t param = pieces[p].param;
+    return (model.params[param]->decay != 0 ? 0 : 2) + (counts(param) ? 0 : 1);
+  };
   for (size_t first = 0, last; first < pieces.size(); first = last + 1) {
-    for (last = first; last + 1 < pieces.size() && decays(last + 1) == decays(first);) ++last;
+    for (last = first; last + 1 < pieces.size() && group_of(last + 1) == group_of(first);) ++last;
     const int64_t offset = pieces[first].offset;
     const int64_t count = pieces[last].offset + pieces[last].count - offset;
-    Group& group = groups_[decays(first) ? 0 : 1];
+    Group& group = groups_[group_of(first)];
     group.values.push_back(parameters_.master(i).narrow(0, offset - range.begin, count));
     group.grads.push_back(gradients_.narrow(0, offset, count));
     for (size_t k = 0; k < kinds_.size(); ++k)
@@ -67,6 +78,7 @@ at::Tensor Optimizer::squared_norm() const {
   // A range that holds nothing but padding has no views.
   const at::Tensor sum = at::zeros({}, gradients_.options().dtype(at::kDouble));
   for (const Group& group : groups_) {
+    if (!group.counts) continue;
     for (const at::Tensor& grad : group.grads) add_squares(grad, sum);
   }
   return sum;

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,16 +19,17 @@ void add_squares(const at::Tensor& values, const at::Tensor& sum);
 // communicates.
 class Optimizer {
  public:
-  // gradients: the buffer of all gradients, with the layout of the parameters. Everything must
-  // outlive the optimizer.
+  // gradients: the buffer of all gradients, with the layout of the parameters. counts: whether
+  // squared_norm() includes a parameter. Everything else must outlive the optimizer.
   Optimizer(const YokeOptimizer& config,
             const YokeModelSummary& model,
             const FlatLayout& layout,
             const Parameters& parameters,
-            const at::Tensor& gradients);
+            const at::Tensor& gradients,
+            const std::function<bool(int64_t param)>& counts);
 
-  // Returns the sum of the squares of the gradients that this rank owns, an fp64 scalar on their
-  // device.
+  // Returns the sum of the squares of the gradients that this rank owns and counts, an fp64 scalar
+  // on their device.
   at::Tensor squared_norm() const;
   // Makes update number `step`, the first is 1, from the gradients times scale. Their values are
   // unspecified afterwards.
@@ -42,13 +44,17 @@ class Optimizer {
   int64_t bytes() const;
 
  private:
-  // Views of all elements with the same weight decay.
+  // Views of all elements that are treated alike.
   struct Group {
     double weight_decay;
+    bool counts;  // in the norm
     std::vector<at::Tensor> values, grads;
     std::vector<std::vector<at::Tensor>> moments;  // moments of each kind
   };
-  void add(const YokeModelSummary& model, const FlatLayout& layout, size_t i);
+  void add(const YokeModelSummary& model,
+           const FlatLayout& layout,
+           const std::function<bool(int64_t param)>& counts,
+           size_t i);
   void adamw(const Group& group, const std::vector<at::Tensor>& grads, double lr) const;
   void sgd(const Group& group, const std::vector<at::Tensor>& grads, double lr) const;
 
@@ -57,7 +63,7 @@ class Optimizer {
   const at::Tensor gradients_;
   std::vector<std::string> kinds_;
   std::vector<std::vector<at::Tensor>> moments_;  // moments_[kind][range of owned()]
-  std::vector<Group> groups_;                     // parameters with and without weight decay
+  std::vector<Group> groups_;
   int64_t last_step_ = 0;
 };
 

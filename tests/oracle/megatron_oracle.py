@@ -24,6 +24,7 @@ SPACE = 32  # the most frequent byte of the text: without it, micro-batches diff
 DISTRIBUTED = {"use_distributed_optimizer": "true"}
 OVERLAP = {"overlap_grad_reduce": "true", "ddp_bucket_size": 20000}
 BOTH = {**DISTRIBUTED, **OVERLAP, "overlap_param_gather": "true"}
+SEQUENCE = {"sequence_parallel": "true"}
 # Name: (ranks, dtype, arguments of the peer, options of megatron_compat, other keys of the run).
 CASES = {
     "two replicas": (2, "fp64", ["ddp"], {"loss": "even"}, {}),
@@ -50,6 +51,30 @@ CASES = {
         {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 4}, {}),
     "distributed optimizer in fp32": (
         2, "fp32", ["distopt_overlap", "--bucket-size", "20000"], BOTH, {}),
+    "tensor parallelism, tied": (
+        2, "fp64", ["ddp", "--tp", "2", "--tied"], {"loss": "even"}, {"tp_degree": 2, "model__tied": "true"}),
+    "tensor and sequence parallelism": (
+        2, "fp64", ["ddp", "--tp", "2", "--sequence-parallel"], {**SEQUENCE, "loss": "even"}, {"tp_degree": 2}),
+    "tensor and sequence parallelism, distributed optimizer, overlap, accumulation": (
+        4, "fp64", ["distopt_overlap", "--bucket-size", "20000", "--tp", "2", "--sequence-parallel", "--accumulate", "2"],
+        {**BOTH, **SEQUENCE, "loss": "even"}, {"tp_degree": 2, "train__micro_batch": 2}),
+    "pipeline": (
+        2, "fp64", ["ddp", "--pp", "2", "--accumulate", "4"], {"loss": "even"}, {"pp_degree": 2, "train__micro_batch": 2}),
+    "pipeline, distributed optimizer, overlap, tied": (
+        4, "fp64", ["distopt_overlap", "--bucket-size", "20000", "--pp", "2", "--accumulate", "4", "--tied"],
+        {**BOTH, "loss": "even"}, {"pp_degree": 2, "train__micro_batch": 1, "model__tied": "true"}),
+    "interleaved pipeline": (
+        2, "fp64", ["distopt", "--pp", "2", "--chunks", "2", "--accumulate", "4"],
+        {**DISTRIBUTED, "num_virtual_stages_per_pipeline_rank": 2, "loss": "even"},
+        {"pp_degree": 2, "train__micro_batch": 2}),
+    "pipeline, loss per token over uneven micro-batches, recomputation": (
+        2, "fp64", ["distopt", "--pp", "2", "--accumulate", "8", "--per-token", "--pad-token", str(SPACE), "--recompute",
+                    "block"],
+        {**DISTRIBUTED, "loss": "per_token", "recompute_granularity": "full", "recompute_method": "block",
+         "recompute_num_layers": 4}, {"pp_degree": 2, "train__micro_batch": 1, "data__pad_token": SPACE}),
+    "pipeline, tensor and sequence parallelism in fp32": (
+        4, "fp32", ["ddp", "--pp", "2", "--tp", "2", "--sequence-parallel", "--accumulate", "4"],
+        {**SEQUENCE, "loss": "even"}, {"pp_degree": 2, "tp_degree": 2, "train__micro_batch": 2}),
 }
 
 

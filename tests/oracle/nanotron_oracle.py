@@ -23,6 +23,7 @@ BOUNDS = {"fp64": (1e-12, 1e-10), "fp32": (2e-6, 4e-4), "bf16": (2e-3, 5e-2)}
 SPACE = 32  # the most frequent byte of the text: without it, micro-batches differ in their number of targets
 
 ZERO = {"zero_stage": 1}
+SEQUENCE = {"tp_mode": "REDUCE_SCATTER"}
 # Name: (ranks, dtype, arguments of the peer, options of nanotron_compat, other keys of the run).
 CASES = {
     "one rank, accumulation": (1, "fp64", ["zero0", "--accumulate", "4"], {"loss": "even"}, {"train__micro_batch": 2}),
@@ -39,6 +40,27 @@ CASES = {
         2, "fp64", ["zero1", "--pad-token", str(SPACE), "--accumulate", "4"], {**ZERO, "loss": "mean_of_means"},
         {"train__micro_batch": 1, "data__pad_token": SPACE}),
     "ZeRO stage 1 in fp32": (2, "fp32", ["zero1"], ZERO, {}),
+    "tensor parallelism, tied": (
+        2, "fp64", ["zero0", "--tp", "2", "--tied"], {"loss": "even"}, {"tp_degree": 2, "model__tied": "true"}),
+    "tensor parallelism, REDUCE_SCATTER": (
+        2, "fp64", ["zero0", "--tp", "2", "--sequence-parallel"], {**SEQUENCE, "loss": "even"}, {"tp_degree": 2}),
+    "tensor parallelism, REDUCE_SCATTER, ZeRO stage 1, accumulation": (
+        4, "fp64", ["zero1", "--tp", "2", "--sequence-parallel", "--accumulate", "2"],
+        {**ZERO, **SEQUENCE, "loss": "even"}, {"tp_degree": 2, "train__micro_batch": 2}),
+    "pipeline, afab": (
+        2, "fp64", ["zero0", "--pp", "2", "--accumulate", "4"], {"loss": "even"},
+        {"pp_degree": 2, "train__micro_batch": 2}),
+    "pipeline, 1f1b, tied": (
+        2, "fp64", ["zero0", "--pp", "2", "--pp-engine", "1f1b", "--accumulate", "4", "--tied"],
+        {"pp_engine": "1f1b", "loss": "even"}, {"pp_degree": 2, "train__micro_batch": 2, "model__tied": "true"}),
+    "pipeline, 1f1b, ZeRO stage 1": (
+        4, "fp64", ["zero1", "--pp", "2", "--pp-engine", "1f1b", "--accumulate", "4"],
+        {**ZERO, "pp_engine": "1f1b", "loss": "even"}, {"pp_degree": 2, "train__micro_batch": 1}),
+    "pipeline, tensor parallelism, mean of means in fp32": (
+        4, "fp32", ["zero0", "--pp", "2", "--tp", "2", "--sequence-parallel", "--accumulate", "4", "--pad-token",
+                    str(SPACE)],
+        {**SEQUENCE, "loss": "mean_of_means"},
+        {"pp_degree": 2, "tp_degree": 2, "train__micro_batch": 2, "data__pad_token": SPACE}),
     "ZeRO stage 1 in bf16 with sums in fp32": (
         2, "bf16", ["zero1", "--fp32-sums", "--accumulate", "2"], {**ZERO, "accumulate_grad_in_fp32": "true"},
         {"train__micro_batch": 2}),

@@ -107,6 +107,12 @@ PlainRun matrices() {
   return run;
 }
 
+PlainRun four_layers() {
+  PlainRun run = base();
+  run.layers = 4;
+  return run;
+}
+
 void PrintTo(const Layout& l, std::ostream* out) {
   *out << l.name;
 }

@@ -27,8 +27,10 @@ PlainRun uneven();
 PlainRun deep_tied_uneven();
 PlainRun sgd();
 PlainRun matrices();
+PlainRun four_layers();
 inline constexpr Problem kBase{"base", base}, kTied{"tied", tied}, kUneven{"uneven", uneven},
-    kDeepTied{"deep_tied", deep_tied_uneven}, kSgd{"sgd", sgd}, kMatrices{"matrices", matrices};
+    kDeepTied{"deep_tied", deep_tied_uneven}, kSgd{"sgd", sgd}, kMatrices{"matrices", matrices},
+    kFourLayers{"four_layers", four_layers};
 
 // The bytes that a step of the layout may move along an axis: `least` to `most` times those of all
 // parameters, minus `kept` times those of the last two blocks, plus `activations` times those of
@@ -45,6 +47,7 @@ struct Traffic {
   // less than the others.
   bool gathers_later = false;
 };
+inline constexpr Traffic kAnyTraffic{nullptr};
 
 struct Layout {
   const char* name;

@@ -70,5 +70,73 @@ INSTANTIATE_TEST_SUITE_P(
                {"dp_shard", 2, 2.1, 0, 0, true}}),
     layout_name);
 
+// Each form of model parallelism alone, and together with the others and the engine's own.
+const Args kStages = {"pp_degree=2", "train.micro_batch=1"};
+const Args kSequence = {"tp_degree=2", "megatron_compat.sequence_parallel=true"};
+const Args kTensors = {"tp_degree=2"};
+
+INSTANTIATE_TEST_SUITE_P(
+    MegatronCompatDivided,
+    Parity,
+    ::testing::Values(
+        Layout{"tp_2", "megatron_compat", with({"--virtual", "2"}, kTensors), kTied, kAnyTraffic},
+        Layout{"tp_2_sp_processes",
+               "megatron_compat",
+               with({"--nproc", "2"}, kSequence),
+               kBase,
+               kAnyTraffic},
+        Layout{"cp_2", "megatron_compat", {"--virtual", "2", "cp_degree=2"}, kBase, kAnyTraffic},
+        Layout{"cp_2_gathered_shards_2",
+               "megatron_compat",
+               distributed(
+                   {"--virtual", "4", "cp_degree=2", "megatron_compat.cp_comm_type=all_gather"}),
+               kBase,
+               kAnyTraffic},
+        Layout{"pp_2_tied_processes",
+               "megatron_compat",
+               with({"--nproc", "2"}, kStages),
+               kTied,
+               kAnyTraffic},
+        Layout{"pp_2_shards_2_tied",
+               "megatron_compat",
+               distributed(with({"--virtual", "4"}, kStages)),
+               kTied,
+               kAnyTraffic},
+        Layout{"pp_2_interleaved_shards_2",
+               "megatron_compat",
+               distributed(with(
+                   {"--virtual", "4", "megatron_compat.num_virtual_stages_per_pipeline_rank=2"},
+                   kStages)),
+               kFourLayers,
+               kAnyTraffic},
+        Layout{"pp_2_uneven_replicas_2_sgd",
+               "megatron_compat",
+               with({"--virtual", "4", "megatron_compat.pipeline_model_parallel_layout=E|ttL"},
+                    kStages),
+               kSgd,
+               kAnyTraffic},
+        Layout{"pp_2_recomputed",
+               "megatron_compat",
+               with({"--virtual",
+                     "2",
+                     "model.blocks=half",
+                     "megatron_compat.recompute_granularity=full",
+                     "megatron_compat.recompute_method=block",
+                     "megatron_compat.recompute_num_layers=1"},
+                    kStages),
+               kBase,
+               kAnyTraffic},
+        Layout{"pp_2_tp_2_sp_shards_2",
+               "megatron_compat",
+               distributed(with(with({"--virtual", "8"}, kSequence), kStages)),
+               kTied,
+               kAnyTraffic},
+        Layout{"pp_2_cp_2_tp_2_sp",
+               "megatron_compat",
+               with(with({"--virtual", "8", "cp_degree=2"}, kSequence), kStages),
+               kMatrices,
+               kAnyTraffic}),
+    layout_name);
+
 }  // namespace
 }  // namespace yoke::testing

@@ -53,5 +53,53 @@ INSTANTIATE_TEST_SUITE_P(
             {"dp_shard", 2, 2}}),
     layout_name);
 
+// Each form of model parallelism alone, and together with the others.
+INSTANTIATE_TEST_SUITE_P(
+    NanotronCompatDivided,
+    Parity,
+    ::testing::Values(Layout{"tp_2_all_reduce",
+                             "nanotron_compat",
+                             {"--virtual", "2", "tp_degree=2"},
+                             kTied,
+                             kAnyTraffic},
+                      Layout{
+                          "tp_2_reduce_scatter_processes",
+                          "nanotron_compat",
+                          {"--nproc", "2", "tp_degree=2", "nanotron_compat.tp_mode=REDUCE_SCATTER"},
+                          kBase,
+                          kAnyTraffic},
+                      Layout{"cp_2_zero_2",
+                             "nanotron_compat",
+                             zero({"--virtual", "4", "cp_degree=2"}),
+                             kBase,
+                             kAnyTraffic},
+                      Layout{"pp_2_afab_tied",
+                             "nanotron_compat",
+                             {"--virtual", "2", "pp_degree=2", "train.micro_batch=1"},
+                             kTied,
+                             kAnyTraffic},
+                      Layout{"pp_2_1f1b_zero_2",
+                             "nanotron_compat",
+                             zero({"--virtual",
+                                   "4",
+                                   "pp_degree=2",
+                                   "train.micro_batch=1",
+                                   "nanotron_compat.pp_engine=1f1b"}),
+                             kTied,
+                             kAnyTraffic},
+                      Layout{"pp_2_tp_2_cp_2_recomputed",
+                             "nanotron_compat",
+                             {"--virtual",
+                              "8",
+                              "pp_degree=2",
+                              "cp_degree=2",
+                              "tp_degree=2",
+                              "train.micro_batch=1",
+                              "nanotron_compat.recompute_layer=true",
+                              "nanotron_compat.tp_mode=REDUCE_SCATTER"},
+                             kMatrices,
+                             kAnyTraffic}),
+    layout_name);
+
 }  // namespace
 }  // namespace yoke::testing

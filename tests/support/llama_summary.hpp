@@ -69,6 +69,9 @@ class LlamaSummary {
     param.dtype = YOKE_F32;
     param.trainable = 1;
     param.decay = param.ndim > 1 || !d.decay_matrices ? 1 : 0;
+    // Inputs of the last product of attention and of the feed-forward layer are cut, else outputs.
+    const bool is_input = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
+    param.tp_cut = parts == 0 ? int32_t{YOKE_TP_WHOLE} : is_input ? 2 : 1;
     param.tp_parts = parts;
     of_block_.back().push_back(static_cast<int64_t>(params_.size()));
     params_.push_back(param);

@@ -10,7 +10,7 @@ using enum Form;
 
 // clang-format off
 constexpr Argument kRows[] = {
-    {"--use-distributed-optimizer", kHonoured, kSwitch, "", "", "cuts every bucket into one shard for each data rank; a rank updates its shards and keeps moments and fp32 copies of them only. All ranks become dp_shards; without it, dp_degree"},
+    {"--use-distributed-optimizer", kHonoured, kSwitch, "", "", "cuts every bucket into one shard for each data rank; a rank updates its shards and keeps moments and fp32 copies of them only. The data ranks become dp_shards; without it, dp_degree"},
     {"--num-distributed-optimizer-instances", kHonoured, kInt, "1", "", "number of groups of ranks that each hold all shards; becomes dp_degree, and dp_shards is the number of data ranks divided by it"},
     {"--overlap-grad-reduce", kHonoured, kSwitch, "", "", "reduces a bucket as soon as its last gradient is complete, while the backward continues; without it there is one bucket, which is reduced after the backward"},
     {"--overlap-param-gather", kHonoured, kSwitch, "", "", "gathers the parameters of a bucket before the first block that reads them in the next forward; without it, after the update"},
@@ -20,6 +20,16 @@ constexpr Argument kRows[] = {
     {"--ddp-average-in-collective", kHonoured, kSwitch, "", "", "lets the collective divide by the number of ranks; without it, gradients are divided before they are summed"},
     {"--accumulate-allreduce-grads-in-fp32", kHonoured, kSwitch, "", "", "keeps the gradient buffer of a bf16 model in fp32, which is the default of both programs; sets precision.reduce = \"fp32\""},
     {"--grad-reduce-in-bf16", kHonoured, kSwitch, "", "", "keeps the gradient buffer of a bf16 model in bf16; sets precision.reduce = \"bf16\""},
+    {"--sequence-parallel", kHonoured, kSwitch, "", "", "between the products of a layer, each tensor-parallel rank has a part of the sequence; needs a tensor-parallel size above 1"},
+    {"--cp-comm-type", kHonoured, kWord, "p2p", "p2p|all_gather", "how context-parallel ranks exchange keys and values: in a ring, or all at once; one word, for all layers"},
+    {"--num-layers-per-virtual-pipeline-stage", kHonoured, kInt, "", "", "layers of a stage; with several stages, a rank interleaves them"},
+    {"--num-virtual-stages-per-pipeline-rank", kHonoured, kInt, "", "", "stages of each rank, which it interleaves"},
+    {"--microbatch-group-size-per-virtual-pipeline-stage", kHonoured, kInt, "", "", "micro-batches that a rank computes on a stage before it turns to the next one; must be the pipeline-parallel size, its default"},
+    {"--decoder-first-pipeline-num-layers", kHonoured, kInt, "", "", "layers of the first pipeline rank; the others share the rest evenly"},
+    {"--decoder-last-pipeline-num-layers", kHonoured, kInt, "", "", "layers of the last pipeline rank; the others share the rest evenly"},
+    {"--account-for-embedding-in-pipeline-split", kHonoured, kSwitch, "", "", "counts the embedding as a layer when layers are shared among pipeline ranks"},
+    {"--account-for-loss-in-pipeline-split", kHonoured, kSwitch, "", "", "counts the head with the loss as a layer when layers are shared among pipeline ranks"},
+    {"--pipeline-model-parallel-layout", kHonoured, kWord, "", "", "the stages written out: E embedding, t layer, L loss, | between stages, as in Et*3|(tt|)*2L"},
     {"--recompute-granularity", kHonoured, kWord, "", "full|selective", "full computes layers again in the backward instead of keeping their activations; selective means the scores of attention, which are never kept here"},
     {"--recompute-method", kHonoured, kWord, "", "uniform|block", "with --recompute-granularity full: uniform keeps the input of every --recompute-num-layers layers; block computes that many layers again, one at a time, and keeps the activations of the others"},
     {"--recompute-num-layers", kHonoured, kInt, "", "", "number of layers, see --recompute-method"},

@@ -8,15 +8,6 @@ namespace {
 using enum Handling;
 
 // clang-format off
-constexpr std::string_view kPipeline[] = {
-    "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split",
-    "--microbatch-group-size-per-virtual-pipeline-stage", "--decoder-first-pipeline-num-layers",
-    "--decoder-last-pipeline-num-layers", "--num-layers-per-virtual-pipeline-stage",
-    "--num-virtual-stages-per-pipeline-rank", "--pipeline-model-parallel-layout",
-};
-constexpr std::string_view kContext[] = {
-    "--cp-comm-type",
-};
 constexpr std::string_view kFsdp[] = {
     "--data-parallel-sharding-strategy", "--outer-dp-sharding-strategy", "--torch-fsdp2-no-reshard-after-forward",
 };
@@ -162,8 +153,6 @@ constexpr std::string_view kVision[] = {
 };
 
 constexpr Group kGroups[] = {
-    {kInert, "it applies only with --pipeline-model-parallel-size above 1", kPipeline},
-    {kInert, "it applies only with --context-parallel-size above 1", kContext},
     {kInert, "it applies only with --use-megatron-fsdp or --use-torch-fsdp2", kFsdp},
     {kInert, "it applies only with fault injection", kFaultInjection},
     {kInert, "its feature is not supported", kOfRefusedFeatures},

@@ -59,10 +59,9 @@ constexpr Argument kRows[] = {
     {"--mid-level-dataset-surplus", kRun, kNumber, "0.005", "0.005", "the order of a blend is made with this number"},
     {"--dataloader-type", kRun, kWord, "single", "single", "another order of the samples; set data.order"},
     // ---- Degrees ----
-    {"--tensor-model-parallel-size", kRun, kInt, "1", "", "must equal tp_degree; above 1 use parallel_backend = \"ptd\", which has tensor parallelism"},
-    {"--pipeline-model-parallel-size", kRun, kInt, "1", "", "must equal pp_degree; above 1 use parallel_backend = \"ptd\", which has pipelines"},
-    {"--context-parallel-size", kRun, kInt, "1", "", "must equal cp_degree; above 1 use parallel_backend = \"ptd\", which has context parallelism"},
-    {"--sequence-parallel", kRun, kSwitch, "", "", "needs a --tensor-model-parallel-size above 1; the tensor parallelism of parallel_backend = \"ptd\" includes it"},
+    {"--tensor-model-parallel-size", kRun, kInt, "1", "", "becomes tp_degree"},
+    {"--pipeline-model-parallel-size", kRun, kInt, "1", "", "becomes pp_degree"},
+    {"--context-parallel-size", kRun, kInt, "1", "", "becomes cp_degree"},
     // ---- Batch and length ----
     {"--micro-batch-size", kRun, kInt, "", "", "must equal train.micro_batch, which is set to this value if it is unset"},
     {"--global-batch-size", kRun, kInt, "", "", "must equal train.global_batch; the default is --micro-batch-size times the data ranks"},

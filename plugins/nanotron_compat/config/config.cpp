@@ -245,7 +245,8 @@ void Config::read_options(const Options& options) {
     const std::string name = option_name(key);
     if (!options.given(name)) continue;
     const std::string value = key.form == Form::kBool ? compat::boolean_text(options.boolean(name))
-                                                      : std::to_string(options.integer(name));
+                              : key.form == Form::kWord ? std::string(options.string(name))
+                                                        : std::to_string(options.integer(name));
     take(key, {{value}, "nanotron_compat." + name});
   }
 }
@@ -269,12 +270,18 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
             "both are equal); default: per_token, or even with a file")};
     for (size_t i = 0; i < honoured_keys().size(); ++i) {
       const Key& key = honoured_keys()[i];
-      const bool is_bool = key.form == Form::kBool;
-      const OptionRange range = is_bool                    ? OptionRange{}
+      const bool is_bool = key.form == Form::kBool, is_word = key.form == Form::kWord;
+      const OptionRange range = is_bool || is_word         ? OptionRange{}
                                 : names[i] == "zero_stage" ? OptionRange{0, 1}
                                                            : OptionRange{1, 1e6};
-      list.push_back(option_info(
-          is_bool ? YOKE_OPTION_BOOL : YOKE_OPTION_INT, names[i], "", "", key.why, range));
+      list.push_back(option_info(is_bool   ? YOKE_OPTION_BOOL
+                                 : is_word ? YOKE_OPTION_STRING
+                                           : YOKE_OPTION_INT,
+                                 names[i],
+                                 "",
+                                 is_word ? key.accepted : "",
+                                 key.why,
+                                 range));
     }
     return list;
   }();

@@ -176,10 +176,6 @@ constexpr Group kNoEffectGroups[] = {
 };
 
 constexpr std::string_view kInert0[] = {
-    "parallelism.pp_engine",
-    "parallelism.tp_mode",
-};
-constexpr std::string_view kInert1[] = {
     "data_stages[].data.dataset.dataset_overwrite_cache",
     "data_stages[].data.dataset.dataset_processing_num_proc_per_process",
     "data_stages[].data.dataset.debug_max_samples",
@@ -187,7 +183,7 @@ constexpr std::string_view kInert1[] = {
     "data_stages[].data.dataset.hf_dataset_splits",
     "data_stages[].data.dataset.text_column_name",
 };
-constexpr std::string_view kInert2[] = {
+constexpr std::string_view kInert1[] = {
     "model.model_config.activation_function",
     "model.model_config.attention_softmax_in_fp32",
     "model.model_config.attn_pdrop",
@@ -203,7 +199,7 @@ constexpr std::string_view kInert2[] = {
     "model.model_config.use_position_embeddings",
     "model.model_config.use_rotary_embeddings",
 };
-constexpr std::string_view kInert3[] = {
+constexpr std::string_view kInert2[] = {
     "model.model_config.moe_config.enable_shared_expert",
     "model.model_config.moe_config.layers",
     "model.model_config.moe_config.moe_intermediate_size",
@@ -212,10 +208,10 @@ constexpr std::string_view kInert3[] = {
     "model.model_config.moe_config.token_dispatcher_type",
     "model.model_config.moe_config.top_k",
 };
-constexpr std::string_view kInert4[] = {
+constexpr std::string_view kInert3[] = {
     "model.model_config.z_loss_coefficient",
 };
-constexpr std::string_view kInert5[] = {
+constexpr std::string_view kInert4[] = {
     "s3_upload.remove_after_upload",
     "s3_upload.s5cmd_concurrency",
     "s3_upload.s5cmd_numworkers",
@@ -223,12 +219,11 @@ constexpr std::string_view kInert5[] = {
 };
 
 constexpr Group kInertGroups[] = {
-    {kInert, "acts only with pipeline or tensor parallelism", kInert0},
-    {kInert, "acts only with hf_dataset_or_datasets", kInert1},
-    {kInert, "acts only with is_starcoder2_config", kInert2},
-    {kInert, "acts only with mixtures of experts", kInert3},
-    {kInert, "acts only with z_loss_enabled", kInert4},
-    {kInert, "acts only with s3_upload", kInert5},
+    {kInert, "acts only with hf_dataset_or_datasets", kInert0},
+    {kInert, "acts only with is_starcoder2_config", kInert1},
+    {kInert, "acts only with mixtures of experts", kInert2},
+    {kInert, "acts only with z_loss_enabled", kInert3},
+    {kInert, "acts only with s3_upload", kInert4},
 };
 // clang-format on
 

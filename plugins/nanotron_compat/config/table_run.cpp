@@ -10,9 +10,11 @@ using enum compat::Form;
 
 // clang-format off
 constexpr Key kHonouredRows[] = {
-    {"optimizer.zero_stage", kHonoured, kInt, "", "0|1", "0: every data rank updates all parameters. 1: a rank updates its slice of every parameter and keeps moments and fp32 copies of it only. All ranks become dp_degree with 0, dp_shards with 1"},
+    {"optimizer.zero_stage", kHonoured, kInt, "", "0|1", "0: every data rank updates all parameters. 1: a rank updates its slice of every parameter and keeps moments and fp32 copies of it only. The data ranks become dp_degree with 0, dp_shards with 1"},
     {"optimizer.accumulate_grad_in_fp32", kHonoured, kBool, "", "", "adds gradients of a bf16 model in one fp32 buffer; sets precision.reduce = \"fp32\", and false sets \"bf16\". Refused with fp32 weights, as in nanotron"},
     {"model.ddp_bucket_cap_mb", kHonoured, kInt, "25", "", "size in MiB with which a bucket of gradients is full; a bucket is reduced as soon as its last gradient is complete"},
+    {"parallelism.tp_mode", kHonoured, kWord, "ALL_REDUCE", "ALL_REDUCE|REDUCE_SCATTER", "between the products of a layer, each tensor-parallel rank has all of the sequence with ALL_REDUCE, a part of it with REDUCE_SCATTER"},
+    {"parallelism.pp_engine", kHonoured, kWord, "afab", "afab|1f1b", "order of a pipeline: all forwards, then all backwards; or forwards and backwards in turn"},
     {"parallelism.recompute_layer", kHonoured, kBool, "false", "", "computes every layer again in the backward instead of keeping its activations"},
 };
 
@@ -73,10 +75,10 @@ constexpr Key kRunRows[] = {
     {"optimizer.optimizer_factory.name", kRun, kWord, "adamW", "adamW|sgd", "must agree with train.optimizer"},
     {"optimizer.weight_decay", kRun, kNumber, "", "", "must equal train.weight_decay; all parameters decay, as with train.decay = \"all\""},
     {"optimizer.weight_decay_exclude_named_params", kRun, kWords, "", "", "regular expressions without groups; the parameters whose names in nanotron match one from their begin on do not decay. They must be none, or all norms, which is train.decay"},
-    {"parallelism.context_parallel_size", kRun, kInt, "1", "", "context parallelism is refused; use parallel_backend = \"ptd\" with cp_degree"},
+    {"parallelism.context_parallel_size", kRun, kInt, "1", "", "becomes cp_degree"},
     {"parallelism.dp", kRun, kInt, "", "", "must equal the number of data ranks"},
-    {"parallelism.pp", kRun, kInt, "", "", "pipelines are refused; use parallel_backend = \"ptd\" with pp_degree"},
-    {"parallelism.tp", kRun, kInt, "", "", "tensor parallelism is refused; use parallel_backend = \"ptd\" with tp_degree"},
+    {"parallelism.pp", kRun, kInt, "", "", "becomes pp_degree"},
+    {"parallelism.tp", kRun, kInt, "", "", "becomes tp_degree"},
     {"profiler.active", kNote, kWords, "", "", "set profile.steps"},
     {"profiler.profiler_export_path", kNote, kWords, "", "", "set profile.steps"},
     {"profiler.skip_first", kNote, kWords, "", "", "set profile.steps"},

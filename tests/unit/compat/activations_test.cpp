@@ -45,7 +45,7 @@ TEST(ActivationBytes, AddUpOverAllBlocksAndSequences) {
 // The largest layer is there while it is computed again; the others keep only what they pass on.
 TEST(ActivationBytes, CountOneLayerThatIsComputedAgain) {
   const Model model;
-  const auto units = recomputed_units(model.summary, Recompute::kUniform, 1);
+  const auto units = recomputed_units(model.summary, Recompute::kUniform, 1, {0, 4});
   ASSERT_EQ(units.size(), 2u);
   EXPECT_EQ(activation_bytes(model.summary, units, 1), 1 + 30 + 30 + 200);
 }

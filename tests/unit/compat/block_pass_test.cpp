@@ -47,8 +47,8 @@ struct Rig {
                 saved.push_back(model.log().live_saved);
                 tensors.push_back(model.log().live_tensors);
               },
-              [this](int64_t p, const YokeTensor& gradient) {
-                const at::Tensor flat = borrow(gradient).reshape({-1});
+              [this](int64_t p, const at::Tensor& gradient) {
+                const at::Tensor flat = gradient.reshape({-1});
                 for (int64_t i = 0; i < flat.numel(); ++i)
                   values.grads[p][i] += flat[i].item<double>();
               }}) {

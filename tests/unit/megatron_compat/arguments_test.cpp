@@ -19,22 +19,12 @@ using yoke::testing::read_source;
 using yoke::testing::setting_groups;
 using yoke::testing::setting_rows;
 
-// Arguments of model parallelism and of FSDP, which this backend does not run, and of data and
+// Degrees, which the run decides, arguments of FSDP, which this backend does not run, and of data and
 // rates that a run file cannot express. The list has the class that they would have.
 const std::map<std::string, Handling> kElsewhere = {
     {"--tensor-model-parallel-size", Handling::kRun},
     {"--pipeline-model-parallel-size", Handling::kRun},
     {"--context-parallel-size", Handling::kRun},
-    {"--sequence-parallel", Handling::kRun},
-    {"--cp-comm-type", Handling::kInert},
-    {"--account-for-embedding-in-pipeline-split", Handling::kInert},
-    {"--account-for-loss-in-pipeline-split", Handling::kInert},
-    {"--microbatch-group-size-per-virtual-pipeline-stage", Handling::kInert},
-    {"--decoder-first-pipeline-num-layers", Handling::kInert},
-    {"--decoder-last-pipeline-num-layers", Handling::kInert},
-    {"--num-layers-per-virtual-pipeline-stage", Handling::kInert},
-    {"--num-virtual-stages-per-pipeline-rank", Handling::kInert},
-    {"--pipeline-model-parallel-layout", Handling::kInert},
     {"--use-megatron-fsdp", Handling::kRefused},
     {"--use-custom-fsdp", Handling::kRefused},
     {"--use-torch-fsdp2", Handling::kRefused},

@@ -22,7 +22,7 @@ using yoke::testing::LlamaSummary;
 struct Rig {
   Rig(const LlamaSummary& summary, const Layout& layout, const Rank& rank)
       : world(rank.world),
-        comms(rank.host),
+        comms(rank.host, plan(), true, false),
         whole(at::arange(layout.size()).to(at::kFloat)),
         model(yoke::testing::empty_model(summary.get())),
         parameters(model, layout, whole.options(), layout.shards(comms.reduce.rank())),
@@ -31,6 +31,11 @@ struct Rig {
     for (const Range& own : parameters.owned())
       parameters.part(own).copy_(whole.narrow(0, own.begin, own.count));
     gather.invalidate();
+  }
+  static YokePlan plan() {
+    YokePlan plan{};
+    std::fill_n(plan.degree, int{YOKE_NUM_AXES}, 1);
+    return plan;
   }
   bool is_valid(const Range& range) const {
     return at::equal(parameters.part(range), whole.narrow(0, range.begin, range.count));

@@ -69,7 +69,7 @@ int shards_of(const Case& c) {
 }
 
 Layout layout_of(const Case& c, const YokeModelSummary& model) {
-  return Layout::of(model, bucket_rules(model, c.settings, shards_of(c), c.ranks));
+  return Layout::of(model, bucket_rules(model, c.settings, shards_of(c), c.ranks, true));
 }
 
 TEST(Layouts, AreThoseOfMegatron) {
@@ -125,12 +125,12 @@ TEST(Shards, CoverEveryParameterOnce) {
 TEST(BucketSize, IsMegatronsDefaultOrThatOfTheNumberOfBuckets) {
   const LlamaSummary model(Dims{});
   Settings settings;
-  EXPECT_EQ(bucket_rules(model.get(), settings, 1, 2).bucket_size, 0);
+  EXPECT_EQ(bucket_rules(model.get(), settings, 1, 2, true).bucket_size, 0);
   settings.overlap_grad_reduce = true;
-  EXPECT_EQ(bucket_rules(model.get(), settings, 1, 2).bucket_size, 40'000'000);
-  EXPECT_EQ(bucket_rules(model.get(), settings, 1, 64).bucket_size, 64'000'000);
+  EXPECT_EQ(bucket_rules(model.get(), settings, 1, 2, true).bucket_size, 40'000'000);
+  EXPECT_EQ(bucket_rules(model.get(), settings, 1, 64, true).bucket_size, 64'000'000);
   settings.num_buckets = 4;
-  EXPECT_EQ(bucket_rules(model.get(), settings, 1, 2).bucket_size, 254'272 / 4);
+  EXPECT_EQ(bucket_rules(model.get(), settings, 1, 2, true).bucket_size, 254'272 / 4);
 }
 
 // In the order of the buffer the first parameters are the output layer and the last norm.

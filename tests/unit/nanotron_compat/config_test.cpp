@@ -57,7 +57,9 @@ TEST(File, IsRefusedWithTheReason) {
        "a run has one stage of data"},
       {"tokens:", "data_stages: 3\ntokens:", "data_stages = 3; allowed: a list of maps"},
       {"tokens:", "data: {seed: 1}\ntokens:", "0.4 does not have config.file:23: optimizer."},
-      {"parallelism: {dp: 2", "parallelism: {dp: 4", "the run has 2 rank(s); change one of them"},
+      {"parallelism: {dp: 2",
+       "parallelism: {dp: 4",
+       "the run has 2 data rank(s); change one of them"},
   };
   for (const Case& c : cases) {
     PlanRequest request;
@@ -112,7 +114,7 @@ TEST(File, IsAcceptedWithANoteWhereAKeyHasNoEffect) {
        "lighteval: {batch_size: 4}\ntokens:",
        "note: config.file:12: lighteval.batch_size = 4; no effect: evaluation is by another "
        "program"},
-      {"pp: 1", "pp: 1, pp_engine: 1f1b", "acts only with pipeline or tensor parallelism"},
+      {"pp: 1", "pp: 1, pp_engine: 1f1b", "no effect with pp_degree = 1"},
       {"pp: 1", "pp: 1, tp_linear_async_communication: true", "no effect: decides when"},
       {"tokens:",
        "data_stages: [{data: {dataset: {hf_dataset_or_datasets: {a: 1}}}}]\ntokens:",

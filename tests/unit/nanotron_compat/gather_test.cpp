@@ -47,7 +47,9 @@ void expect_gathered(int ranks, int64_t bucket_elements) {
   const Layout layout = Layout::of(summary.get(), bucket_elements);
   const at::Tensor whole = at::arange(layout.size()).to(at::kFloat);
   ptd::testing::on_ranks(yoke::Mesh({1, 1, ranks, 1, 1}), [&](const ptd::testing::Rank& rank) {
-    const Comms comms(rank.host, /*zero=*/true);
+    YokePlan plan{};
+    std::fill_n(plan.degree, int{YOKE_NUM_AXES}, 1);
+    const Comms comms(rank.host, plan, /*zero=*/true);
     const compat::Parameters parameters(
         model, layout, whole.options(), layout.slices(rank.host.rank, ranks));
     const at::Tensor values = parameters.part({0, layout.size()});

@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/support/llama_summary.hpp"
 #include "tests/support/mock_host.hpp"
 
@@ -20,21 +22,22 @@ TEST(Gradients, AreAddedInFp32AtTheirPlaces) {
   const YokeModelSummary& model = llama.get();
   const Layout layout = Layout::of(model, 100);
   const MockHost host;
-  const Comms comms(host.host, false);
+  YokePlan plan{};
+  std::fill_n(plan.degree, int{YOKE_NUM_AXES}, 1);
+  const Comms comms(host.host, plan, false);
   Gradients gradients(
       model, layout, comms, Reduction::kAverage, at::TensorOptions().dtype(at::kFloat));
   at::manual_seed(1);
   for (int step = 0; step < 2; ++step) {  // the first gradient of a step replaces the last one
     at::Tensor plain = at::zeros({layout.size()}, at::kFloat);
-    gradients.begin_step();
+    gradients.begin_step(3);
     for (int micro = 0; micro < 3; ++micro) {
-      gradients.begin_micro(micro == 2);
       for (uint64_t b = model.num_blocks; b-- > 0;) {
         const YokeBlock& block = *model.blocks[b];
         for (uint64_t i = 0; i < block.num_params; ++i) {
           const int64_t p = block.params[i], count = compat::elements(model, p);
           const at::Tensor share = at::randn({count}).to(at::kBFloat16);
-          gradients.add(p, *TensorView(share).get());
+          gradients.add(p, share);
           plain.narrow(0, layout.offset(p), count).add_(share.to(at::kFloat));
         }
       }

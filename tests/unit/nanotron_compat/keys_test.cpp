@@ -19,15 +19,12 @@ using yoke::testing::read_source;
 using yoke::testing::setting_groups;
 using yoke::testing::setting_rows;
 
-// Keys of model parallelism, which this backend does not run, and of data and decay, which the run
-// decides. The list has the class that they would have.
+// Degrees, and keys of data and decay, which the run decides. The list has the class that they would have.
 const std::map<std::string, Handling> kElsewhere = {
     {"parallelism.dp", Handling::kRun},
     {"parallelism.pp", Handling::kRun},
     {"parallelism.tp", Handling::kRun},
     {"parallelism.context_parallel_size", Handling::kRun},
-    {"parallelism.pp_engine", Handling::kInert},
-    {"parallelism.tp_mode", Handling::kInert},
     {"optimizer.weight_decay_exclude_named_params", Handling::kRun},
     {"data_stages[].data.dataset.hf_dataset_or_datasets", Handling::kNote},
 };

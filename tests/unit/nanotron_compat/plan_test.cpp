@@ -76,17 +76,19 @@ TEST(Plan, TranslatesTheWholeFile) {
                           "metrics.every = 5"));
 }
 
-TEST(Plan, TranslatesModelParallelismForAnotherBackend) {
+TEST(Plan, TranslatesModelParallelism) {
   PlanRequest request;
-  request.replace("tp: 1, pp: 1", "tp: 2, pp: 4");
-  EXPECT_THAT(request.ask(),
-              AllOf(Contains(HasSubstr("use parallel_backend = \"ptd\" with tp_degree = 2")),
-                    Contains(HasSubstr("use parallel_backend = \"ptd\" with pp_degree = 4"))));
-  EXPECT_EQ(request.line("parallel_backend"), "\"ptd\"");
+  request.replace("tp: 1, pp: 1", "tp: 2, pp: 2, pp_engine: 1f1b, tp_mode: REDUCE_SCATTER");
+  request.plan.plan.world_size = 8;
+  EXPECT_THAT(request.ask(), IsEmpty());
+  EXPECT_EQ(request.plan.plan.degree[YOKE_TP], 2);
+  EXPECT_EQ(request.plan.plan.degree[YOKE_PP], 2);
+  EXPECT_EQ(request.line("parallel_backend"), "\"nanotron_compat\"");
   EXPECT_EQ(request.line("tp_degree"), "2");
-  EXPECT_EQ(request.line("pp_degree"), "4");
+  EXPECT_EQ(request.line("pp_degree"), "2");
   EXPECT_EQ(request.line("dp_degree"), "2");
-  EXPECT_EQ(request.line("nanotron_compat.loss"), "");
+  EXPECT_EQ(request.line("nanotron_compat.tp_mode"), "\"REDUCE_SCATTER\"");
+  EXPECT_EQ(request.line("nanotron_compat.pp_engine"), "\"1f1b\"");
 }
 
 TEST(Plan, PadsTheVocabulary) {
@@ -158,10 +160,11 @@ TEST(Run, WithOtherDegreesIsRefused) {
   PlanRequest shards;
   shards.plan.plan.degree[YOKE_DP_REPLICATE] = 1;
   shards.plan.plan.degree[YOKE_DP_SHARD] = 2;
-  EXPECT_THAT(shards.ask(), Contains(HasSubstr("all ranks belong to dp_degree")));
+  EXPECT_THAT(shards.ask(), Contains(HasSubstr("all of them belong to dp_degree")));
   PlanRequest tp;
   tp.plan.plan.degree[YOKE_TP] = 2;
-  EXPECT_THAT(tp.ask(), Contains(HasSubstr("nanotron_compat has no tensor parallelism")));
+  EXPECT_THAT(tp.ask(),
+              Contains(HasSubstr("parallelism.tp = 1; allowed: 2; the run has tp_degree = 2")));
   PlanRequest lion;
   lion.plan.optimizer.kind = YOKE_LION;
   EXPECT_THAT(lion.ask(), Contains(HasSubstr("train.optimizer = lion; allowed: adamw, sgd")));
