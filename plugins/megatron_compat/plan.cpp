@@ -25,7 +25,8 @@ constexpr compat::ModelDegree kModelDegrees[] = {
     {YOKE_TP, "--tensor-model-parallel-size"},
 };
 
-// Refuses settings of model parallelism that do not fit its degrees, and notes those without effect.
+// Refuses settings of model parallelism that do not fit its degrees, and notes those without
+// effect.
 void check_model_parallel(const Config& config,
                           const Settings& settings,
                           const YokePlan& plan,

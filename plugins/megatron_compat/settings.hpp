@@ -34,7 +34,7 @@ struct Settings {
   int64_t chunks = 1;           // stages of each pipeline rank
   int64_t layers_of_chunk = 0;  // layers of a stage, from which chunks follow; 0 = not given
   int64_t group_size = 0;       // micro-batches on a stage before the next; 0 = pipeline ranks
-  int64_t first_layers = 0, last_layers = 0;  // of the first and the last rank; 0 = as the others
+  int64_t first_layers = 0, last_layers = 0;         // layers of the end ranks; 0 = as others
   bool count_embedding = false, count_loss = false;  // each counts as a layer
   std::string layout;                                // stages written out; "" = none
 };

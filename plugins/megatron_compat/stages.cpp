@@ -1,6 +1,6 @@
-// Megatron divides layers evenly. The exceptions are the numbers of layers of the first and the last
-// rank, the embedding and the loss that count as a layer each, and a layout that is written out. All
-// of them become a number of layers for each stage, which decides the blocks.
+// Megatron divides layers evenly. The exceptions are the numbers of layers of the first and the
+// last rank, the embedding and the loss that count as a layer each, and a layout that is written
+// out. All of them become a number of layers for each stage, which decides the blocks.
 #include "plugins/megatron_compat/stages.hpp"
 
 #include <algorithm>

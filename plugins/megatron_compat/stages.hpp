@@ -16,8 +16,8 @@ mesh::Pipeline pipeline_of(const YokeModelSummary& model,
                            int pp,
                            PlanMessages& messages);
 
-// Returns the number of layers in each stage of a layout such as "Et*3|(tt|)*2L", and whether it has
-// the letters E, t and L in their order. Throws Error(INVALID_ARGUMENT) with what is wrong.
+// Returns the number of layers in each stage of a layout such as "Et*3|(tt|)*2L", and whether it
+// has the letters E, t and L in their order. Throws Error(INVALID_ARGUMENT) with what is wrong.
 std::vector<int> layers_of_layout(std::string_view layout);
 
 }  // namespace yoke::megatron_compat

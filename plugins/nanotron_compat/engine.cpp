@@ -2,7 +2,7 @@
 //
 //   for each micro-batch: forward and backward of all blocks; gradients are added to the buffer,
 //                         and during the last micro-batch buckets are averaged over the ranks
-//   complete:             gradients that pipeline and tensor-parallel ranks share are summed over them
+//   complete:             gradients that ranks of pp and tp share are summed over them
 //   over_ranks:           one all-reduce of loss, number of targets and squared norm
 //   update:               clip, then AdamW on the slices of this rank
 //   gather:               the slices of all ranks

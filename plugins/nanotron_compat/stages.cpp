@@ -29,7 +29,8 @@ double largest_matrix(const YokeModelSummary& model, uint64_t block) {
   return largest;
 }
 
-// Returns the cost of a layer. One of another model than a Llama costs the elements of its matrices.
+// Returns the cost of a layer. One of another model than a Llama costs the elements of its
+// matrices.
 double layer_cost(const YokeModelSummary& model, const compat::RecomputedUnit& layer) {
   double cost = 0, matrices = 0;
   for (uint64_t b = layer.first; b <= layer.last; ++b) {

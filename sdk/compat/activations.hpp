@@ -20,9 +20,9 @@ struct BlockRange {
   uint64_t first, end;
 };
 
-// Returns the units of a pipeline stage, or of a whole model, in ascending order. All blocks but the first and the last belong to
-// layers; the halves of a layer count as one. kUniform: units of `layers` layers. kBlock: the first
-// `layers` layers, each a unit.
+// Returns the units of a pipeline stage, or of a whole model, in ascending order. All blocks but
+// the first and the last belong to layers; the halves of a layer count as one. kUniform: units of
+// `layers` layers. kBlock: the first `layers` layers, each a unit.
 std::vector<RecomputedUnit> recomputed_units(const YokeModelSummary& model,
                                              Recompute recompute,
                                              int64_t layers,

@@ -16,9 +16,9 @@ namespace yoke::compat {
 // nothing here communicates.
 class GradientBuffer {
  public:
-  // options: dtype and device of the buffer. buckets: their number. on_complete: called when the last
-  // gradient of a bucket in a step has been added. The model and the layout
-  // must outlive the buffer.
+  // options: dtype and device of the buffer. buckets: their number. on_complete: called when the
+  // last gradient of a bucket in a step has been added. The model and the layout must outlive the
+  // buffer.
   GradientBuffer(const YokeModelSummary& model,
                  const FlatLayout& layout,
                  at::TensorOptions options,

@@ -47,7 +47,7 @@ class Optimizer {
   // Views of all elements that are treated alike.
   struct Group {
     double weight_decay;
-    bool counts;  // in the norm
+    bool counts;  // whether the norm includes it
     std::vector<at::Tensor> values, grads;
     std::vector<std::vector<at::Tensor>> moments;  // moments of each kind
   };

@@ -1,7 +1,7 @@
-// For tp and cp, ptd decides only the placements of parameters and inputs: a parameter is cut along
-// the dim that its hint names, every input along the sequence. Everything else follows from the
-// operator rules. Plans by module name, which PyTorch's parallelize_module uses, would repeat for
-// each model what its author states once in the hints.
+// For tp and cp, this file decides only the placements of parameters and inputs: a parameter is cut
+// along the dim that its hint names, every input along the sequence. Everything else follows from
+// the operator rules. Plans by module name, which PyTorch's parallelize_module uses, would repeat
+// for each model what its author states once in the hints.
 //
 // The DTensor of a parameter has no memory of its own. Its local tensor has an empty storage, which
 // the executor points into the gathered buffer.

@@ -12,13 +12,13 @@
 
 namespace yoke::mesh {
 
-// Options of the axes cp and tp. Each member is a key of [ptd].
+// Options of the axes cp and tp.
 struct MeshOptions {
   bool sequence_parallel;
   bool loss_parallel;
-  SequenceExchange exchange;  // key cp_attention
-  SequenceOrder order;        // key cp_order
-  bool log_ops;               // key debug_ops
+  SequenceExchange exchange;  // how keys and values are exchanged
+  SequenceOrder order;        // which positions a rank has
+  bool log_ops;               // whether operators are logged
 };
 
 // Holds one rank's view of the model. It is used by one thread at a time.

@@ -21,9 +21,9 @@ class BlockRunner {
               TrainedBlocks trained,
               DeferWeights defer_weights);
 
-  // inputs, loss_grads: one entry per micro-batch; inputs must stay valid until end_step. A loss_grad
-  // is the gradient of a loss sum, an fp64 scalar on the CPU or on the device of the losses. On a
-  // device it is read when the work runs, not when it is issued.
+  // inputs, loss_grads: one entry per micro-batch; inputs must stay valid until end_step. A
+  // loss_grad is the gradient of a loss sum, an fp64 scalar on the CPU or on the device of the
+  // losses. On a device it is read when the work runs, not when it is issued.
   void begin_step(const std::vector<TorchInputs>& inputs, std::vector<at::Tensor> loss_grads);
   // Frees the remaining activations, also after a failure.
   void end_step();

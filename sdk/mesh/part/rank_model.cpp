@@ -41,51 +41,14 @@ RankModel::RankModel(const YokeModel& model,
       cuts_(param_cuts(*model.summary, comms.tp.rank(), comms.tp.size())),
       blocks_(stages.blocks_of(comms.carry_up.rank())),
       on_mesh_(ModelOnMesh::make(*model.summary, *torch_.params, options, comms, host)) {
-  const YokeModelSummary& whole = *model.summary;
-  const int rank = comms.carry_up.rank();
-  std::vector<std::set<int>> ranks(whole.num_params);  // ranks along pp that use a parameter
-  for (int s = 0; s < stages.count(); ++s) {
-    for (int b = stages.first_block[s]; b < stages.first_block[s + 1]; ++b) {
-      for (uint64_t i = 0; i < whole.blocks[b]->num_params; ++i)
-        ranks[whole.blocks[b]->params[i]].insert(stages.rank_of[s]);
-    }
-  }
-  std::vector<int64_t> own(whole.num_params, -1);  // index of each parameter in the part
-  for (uint64_t p = 0; p < whole.num_params; ++p) {
-    if (ranks[p].count(rank) == 0) continue;
-    own[p] = static_cast<int64_t>(params_.size());
-    const YokeParameter& param = *whole.params[p];
-    const bool is_cut = cuts_[p].run > 0;
-    shapes_.emplace_back(param.shape, param.shape + param.ndim);
-    if (is_cut) shapes_.back()[param.tp_cut - 1] /= comms.tp.size();
-    params_.push_back(param);
-    whole_.push_back(static_cast<int64_t>(p));
-    partners_.push_back(OwnStage::kNoRank);
-    for (const int other : ranks[p]) {
-      if (other != rank) partners_.back() = other;
-    }
-    by_name_.emplace(view(param.name), own[p]);
-  }
-  for (size_t p = 0; p < params_.size(); ++p) {
-    params_[p].shape = shapes_[p].data();
-    param_pointers_.push_back(&params_[p]);
-  }
-  for (const int b : blocks_) {
-    const YokeBlock& block = *whole.blocks[b];
-    std::vector<int64_t>& of_block = block_params_.emplace_back();
-    for (uint64_t i = 0; i < block.num_params; ++i) of_block.push_back(own[block.params[i]]);
-    own_blocks_.push_back(block);
-  }
-  for (size_t b = 0; b < own_blocks_.size(); ++b) {
-    own_blocks_[b].params = block_params_[b].data();
-    block_pointers_.push_back(&own_blocks_[b]);
-  }
+  add_params(stages);
+  add_blocks();
   summary_.header = YOKE_HEADER(YokeModelSummary, YOKE_ID_MODEL_SUMMARY);
   summary_.params = param_pointers_.data();
   summary_.num_params = param_pointers_.size();
   summary_.blocks = block_pointers_.data();
   summary_.num_blocks = block_pointers_.size();
-  summary_.seq_len = whole.seq_len;
+  summary_.seq_len = model.summary->seq_len;
   part_.header = YOKE_HEADER(YokeModel, YOKE_ID_MODEL);
   part_.summary = &summary_;
   part_.ctx = this;
@@ -100,6 +63,46 @@ RankModel::RankModel(const YokeModel& model,
       bind_storage(memory_of(static_cast<RankModel*>(ctx)->leaf(param)), data);
     });
   };
+}
+
+// Adds the parameters that blocks of this rank use, in the order of the whole model.
+void RankModel::add_params(const Stages& stages) {
+  const YokeModelSummary& whole = *model_.summary;
+  const int rank = comms_.carry_up.rank();
+  const std::vector<std::set<int>> ranks = ranks_of_params(whole, stages);
+  for (uint64_t p = 0; p < whole.num_params; ++p) {
+    if (ranks[p].count(rank) == 0) continue;
+    const YokeParameter& param = *whole.params[p];
+    by_name_.emplace(view(param.name), static_cast<int64_t>(params_.size()));
+    shapes_.emplace_back(param.shape, param.shape + param.ndim);
+    if (cuts_[p].run > 0) shapes_.back()[param.tp_cut - 1] /= comms_.tp.size();
+    params_.push_back(param);
+    whole_.push_back(static_cast<int64_t>(p));
+    partners_.push_back(OwnStage::kNoRank);
+    for (const int other : ranks[p]) {
+      if (other != rank) partners_.back() = other;
+    }
+  }
+  for (size_t p = 0; p < params_.size(); ++p) {
+    params_[p].shape = shapes_[p].data();
+    param_pointers_.push_back(&params_[p]);
+  }
+}
+
+void RankModel::add_blocks() {
+  const YokeModelSummary& whole = *model_.summary;
+  std::vector<int64_t> own(whole.num_params, -1);  // index of each parameter in the part
+  for (size_t p = 0; p < whole_.size(); ++p) own[whole_[p]] = static_cast<int64_t>(p);
+  for (const int b : blocks_) {
+    const YokeBlock& block = *whole.blocks[b];
+    std::vector<int64_t>& of_block = block_params_.emplace_back();
+    for (uint64_t i = 0; i < block.num_params; ++i) of_block.push_back(own[block.params[i]]);
+    own_blocks_.push_back(block);
+  }
+  for (size_t b = 0; b < own_blocks_.size(); ++b) {
+    own_blocks_[b].params = block_params_[b].data();
+    block_pointers_.push_back(&own_blocks_[b]);
+  }
 }
 
 // Writes the initial values of a range of this rank's part of a parameter.
@@ -143,9 +146,9 @@ void RankModel::checkpoint(const YokeCheckpointArgs& args,
   visit(of_part);
 }
 
-// A piece of the part is a contiguous range of a parameter's local tensor, which is up to two pieces
-// of the whole parameter. Ranks of tp and of pp may have copies of one parameter; those of a later
-// stage have the higher numbers. What is no parameter, the step, belongs to rank 0.
+// A piece of the part is a contiguous range of a parameter's local tensor, which is up to two
+// pieces of the whole parameter. Ranks of tp and of pp may have copies of one parameter; those of a
+// later stage have the higher numbers. What is no parameter, the step, belongs to rank 0.
 int32_t RankModel::relay(const YokeCheckpointArgs& args,
                          const Copies& copies,
                          const YokePiece& piece,

@@ -67,6 +67,8 @@ class RankModel {
                   const std::function<void(const YokeCheckpointArgs&)>& visit) const;
 
  private:
+  void add_params(const Stages& stages);
+  void add_blocks();
   int32_t relay(const YokeCheckpointArgs& args,
                 const Copies& copies,
                 const YokePiece& piece,
@@ -78,7 +80,7 @@ class RankModel {
   const ModelComms& comms_;
   const YokeHost& host_;
   const bool sequence_parallel_;
-  const std::vector<ParamCut> cuts_;  // of all parameters of the whole model
+  const std::vector<ParamCut> cuts_;  // cut of each parameter of the whole model
   std::vector<int> blocks_;
   std::vector<int64_t> whole_;  // index of each parameter in the whole model
   std::vector<int> partners_;   // rank along pp that has the parameter, too

@@ -1,6 +1,6 @@
-// The actions of a step are those of ptd's schedule, built and checked by the same code, without its
-// units: an engine that owns its buffers decides itself when it gathers and reduces them, in the
-// hooks. Actions of collectives over all ranks, which end a list, are left to the engine as well.
+// The list of actions is built and checked like that of any step, but has no units: an engine that
+// owns its buffers decides itself when it gathers and reduces them, in the hooks. Actions of
+// collectives over all ranks, which end a list, are left to the engine as well.
 #include "sdk/mesh/part/stage_pass.hpp"
 
 #include <ATen/ATen.h>

@@ -121,8 +121,9 @@ class Computation {
   // Returns the first block of a stage that runs backward.
   int first_trained(const OwnStage& s) const { return std::max(s.first, trained_.backward_from); }
 
-  // The last group is recomputed while the gradient of the output is in flight. If another rank waits for the gradient of the stage's input, that gradient
-  // is computed and sent before the gradients of weights, which only this rank needs.
+  // The last group is recomputed while the gradient of the output is in flight. If another rank
+  // waits for the gradient of the stage's input, that gradient is computed and sent before the
+  // gradients of weights, which only this rank needs.
   void backward(const StageStep& step) {
     const OwnStage& s = stage(step);
     const int last = s.end - 1;

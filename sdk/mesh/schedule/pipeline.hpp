@@ -49,7 +49,7 @@ struct StageStep {
 // What is known about a kind of pipeline.
 struct PipelineInfo {
   PipelineKind kind;
-  const char* name;          // value of ptd.pp_schedule
+  const char* name;          // name in messages and options
   StagePlacement placement;  // where its stages lie
   int chunks;                // stages of a rank if the user gives none
   bool any_chunks;           // whether the user may choose another number of chunks, 2 or more

@@ -128,7 +128,7 @@ double load_of_worst_rank(const Stages& stages, const std::vector<double>& work)
   return Cutter(stages.rank_of, work).score(stages.first_block).first * ranks / total;
 }
 
-std::pair<int64_t, int> most_shared_parameter(const YokeModelSummary& model, const Stages& stages) {
+std::vector<std::set<int>> ranks_of_params(const YokeModelSummary& model, const Stages& stages) {
   std::vector<std::set<int>> ranks(model.num_params);
   for (int s = 0; s < stages.count(); ++s) {
     for (int b = stages.first_block[s]; b < stages.first_block[s + 1]; ++b) {
@@ -137,6 +137,11 @@ std::pair<int64_t, int> most_shared_parameter(const YokeModelSummary& model, con
         ranks[block.params[i]].insert(stages.rank_of[s]);
     }
   }
+  return ranks;
+}
+
+std::pair<int64_t, int> most_shared_parameter(const YokeModelSummary& model, const Stages& stages) {
+  const std::vector<std::set<int>> ranks = ranks_of_params(model, stages);
   std::pair<int64_t, int> most{0, 0};
   for (size_t p = 0; p < ranks.size(); ++p) {
     if (static_cast<int>(ranks[p].size()) > most.second)

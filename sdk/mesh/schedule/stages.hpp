@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,8 @@ Stages cut_by_sizes(const std::vector<int>& rank_of, const std::vector<int>& siz
 // Returns how much work the most loaded rank has, compared with the mean of all ranks; 1 = even.
 double load_of_worst_rank(const Stages& stages, const std::vector<double>& work);
 
+// Returns, for each parameter, the ranks along pp whose blocks use it.
+std::vector<std::set<int>> ranks_of_params(const YokeModelSummary& model, const Stages& stages);
 // Returns the parameter that blocks on the most ranks use, and the number of these ranks.
 std::pair<int64_t, int> most_shared_parameter(const YokeModelSummary& model, const Stages& stages);
 

@@ -19,8 +19,8 @@ using yoke::testing::read_source;
 using yoke::testing::setting_groups;
 using yoke::testing::setting_rows;
 
-// Degrees, which the run decides, arguments of FSDP, which this backend does not run, and of data and
-// rates that a run file cannot express. The list has the class that they would have.
+// Degrees, which the run decides, arguments of FSDP, which this backend does not run, and of data
+// and rates that a run file cannot express. The list has the class that they would have.
 const std::map<std::string, Handling> kElsewhere = {
     {"--tensor-model-parallel-size", Handling::kRun},
     {"--pipeline-model-parallel-size", Handling::kRun},

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include "tests/unit/megatron_compat/plan_request.hpp"
 
 namespace yoke::megatron_compat::testing {
@@ -88,6 +90,16 @@ struct Case {
   const char* message;  // part of the refusal or note
 };
 
+// Expects each command line to be refused with its message.
+void expect_refused(std::span<const Case> cases) {
+  for (const Case& c : cases) {
+    PlanRequest request(c.arguments);
+    const auto messages = request.ask();
+    EXPECT_THAT(messages, Contains(AllOf(HasSubstr(c.message), Not(HasSubstr("note:")))))
+        << c.arguments;
+  }
+}
+
 TEST(CommandLine, IsRefusedWithTheReason) {
   const Case cases[] = {
       {"--overlap-grad-reduc",
@@ -125,42 +137,13 @@ TEST(CommandLine, IsRefusedWithTheReason) {
       {"--start-weight-decay 0", "weight decay is constant"},
       {"--kv-channels 16", "--kv-channels = 16; allowed: 8"},
       {"--max-position-embeddings 32", "it is below --seq-length"},
-      {"--tensor-model-parallel-size 4",
-       "--tensor-model-parallel-size = 4; allowed: 1 to 2; the run has 2 rank(s)"},
-      {"--pipeline-model-parallel-size 0", "allowed: 1 to 2"},
-      {"--tensor-model-parallel-size 2 --context-parallel-size 2",
-       "pp_degree x cp_degree x tp_degree is 4"},
-      {"--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
-       "2 layers do not divide into 4 equal stages"},
-      {"--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
-       "--microbatch-group-size-per-virtual-pipeline-stage 4",
-       "--microbatch-group-size-per-virtual-pipeline-stage = 4; allowed: 2"},
-      {"--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 3",
-       "--decoder-first-pipeline-num-layers = 3; allowed: numbers of layers"},
-      {"--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Ett|tL'",
-       "it has 3, and the model has 2 layers"},
-      {"--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout EttL",
-       "it has 1 stage(s) for 2 ranks"},
-      {"--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et|m|tL'",
-       "multi-token prediction"},
-      {"--pipeline-model-parallel-layout 'Et|tL' --account-for-loss-in-pipeline-split",
-       "it contradicts the other arguments about stages"},
-      {"--decoder-last-pipeline-num-layers 1 --account-for-embedding-in-pipeline-split",
-       "it contradicts the given numbers of layers"},
-      {"--num-layers-per-virtual-pipeline-stage 1 --num-virtual-stages-per-pipeline-rank 2",
-       "it contradicts --num-virtual-stages-per-pipeline-rank"},
       {"--sequence-parallel", "it needs a --tensor-model-parallel-size above 1"},
       {"--use-torch-fsdp2", "use parallel_backend = \"ptd\" with dp_shards"},
       {"--decoupled-lr 1", "all parameters have one learning rate"},
       {"--rampup-batch-size 2 2 100", "the global batch is constant"},
       {"--mock-data", "set data.path"},
   };
-  for (const Case& c : cases) {
-    PlanRequest request(c.arguments);
-    const auto messages = request.ask();
-    EXPECT_THAT(messages, Contains(AllOf(HasSubstr(c.message), Not(HasSubstr("note:")))))
-        << c.arguments;
-  }
+  expect_refused(cases);
 }
 
 TEST(CommandLine, NamesAllDefaultsThatAreAnotherModelAtOnce) {
@@ -299,37 +282,6 @@ TEST(Run, ReducesInBf16IfTheFileDoes) {
   EXPECT_THAT(request.ask(), IsEmpty());
   EXPECT_EQ(request.plan.plan.reduce_dtype, YOKE_BF16);
   EXPECT_EQ(request.line("precision.reduce"), "\"bf16\"");
-}
-
-TEST(ModelParallelism, DecidesDegreesAndIsTranslated) {
-  PlanRequest request(
-      "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel");
-  request.plan.plan.world_size = 8;
-  EXPECT_THAT(request.ask(), IsEmpty());
-  EXPECT_EQ(request.degree(YOKE_TP), 2);
-  EXPECT_EQ(request.degree(YOKE_PP), 2);
-  EXPECT_EQ(request.degree(YOKE_CP), 1);
-  EXPECT_EQ(request.degree(YOKE_DP_REPLICATE), 2);
-  EXPECT_EQ(request.line("parallel_backend"), "\"megatron_compat\"");
-  EXPECT_EQ(request.line("tp_degree"), "2");
-  EXPECT_EQ(request.line("pp_degree"), "2");
-  EXPECT_EQ(request.line("cp_degree"), "");
-  EXPECT_EQ(request.line("megatron_compat.sequence_parallel"), "true");
-  // The vocabulary is padded to a multiple of 128 times the tensor-parallel size.
-  EXPECT_EQ(request.line("model.vocab"), "1024");
-}
-
-TEST(ModelParallelism, MayBeSetByTheRunFile) {
-  PlanRequest request;
-  request.plan.plan.degree[YOKE_CP] = 2;
-  request.plan.plan.global_batch = 4;
-  request.plan.plan.world_size = 4;
-  request.ask();
-  EXPECT_EQ(request.degree(YOKE_CP), 2);
-  EXPECT_EQ(request.degree(YOKE_DP_REPLICATE), 2);
-  PlanRequest other("--tensor-model-parallel-size 2");
-  other.plan.plan.degree[YOKE_TP] = 1;
-  EXPECT_THAT(other.ask(), Contains(HasSubstr("allowed: 1; the run has tp_degree = 1")));
 }
 
 TEST(Launcher, DecidesTheDegreesOfATranslation) {

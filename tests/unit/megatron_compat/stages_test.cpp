@@ -1,4 +1,5 @@
-// How layers are divided between pipeline stages, compared with what Megatron says of its arguments.
+// How layers are divided between pipeline stages, compared with what Megatron says of its
+// arguments.
 #include "plugins/megatron_compat/stages.hpp"
 
 #include <gmock/gmock.h>

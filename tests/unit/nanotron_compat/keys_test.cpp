@@ -19,7 +19,8 @@ using yoke::testing::read_source;
 using yoke::testing::setting_groups;
 using yoke::testing::setting_rows;
 
-// Degrees, and keys of data and decay, which the run decides. The list has the class that they would have.
+// Degrees, and keys of data and decay, which the run decides. The list has the class that they
+// would have.
 const std::map<std::string, Handling> kElsewhere = {
     {"parallelism.dp", Handling::kRun},
     {"parallelism.pp", Handling::kRun},
