@@ -1,7 +1,7 @@
-// The host knows which tensors a block makes, and a backend knows what its axes do with them. So the host
-// reports bytes by the rule after which a tensor is cut (yoke/cut_costs.hpp), and this file applies
-// the rules. Running a block on distributed tensors to count its bytes instead would need ranks and
-// their memory, and `plan` has neither.
+// The host knows which tensors a block makes, and a backend knows what its axes do with them. So
+// the host reports bytes by the rule after which a tensor is cut (yoke/cut_costs.hpp), and this
+// file applies the rules. Running a block on distributed tensors to count its bytes instead would
+// need ranks and their memory, and `plan` has neither.
 //
 // A model that does not report such bytes may still be divided by cp, because every operator sees
 // fewer tokens, but not by tp, which cuts some tensors and not others.
@@ -74,10 +74,6 @@ struct Cuts {
   int64_t gathered_logits(const CutBytes& kept) const {
     return tp > 1 && !loss_parallel ? bytes({.logits = kept.logits}) : 0;
   }
-  // The loss on cut logits needs one more buffer of their size: its kernels are compositions.
-  int64_t loss_buffer(const CutBytes& kept) const {
-    return tp > 1 && loss_parallel ? bytes({.logits = kept.logits}) : 0;
-  }
 };
 
 // Returns the share of a block's parameters that each rank along tp has.
@@ -96,8 +92,7 @@ BlockCost cut_cost(const CutBlock& block, const Cuts& cuts) {
   Peaks peaks;
   for (uint64_t i = 0; i < block.num_passes; ++i) {
     const CutPass& point = block.passes[i];
-    const int64_t buffer = point.bytes.logits > 0 ? cuts.loss_buffer(block.kept) : 0;
-    peaks.add(point.kind, cuts.bytes(point.bytes) + buffer);
+    peaks.add(point.kind, cuts.bytes(point.bytes));
   }
   return {.activation = cuts.bytes(block.kept) + cuts.gathered_logits(block.kept),
           .carry = cuts.bytes(block.carry),

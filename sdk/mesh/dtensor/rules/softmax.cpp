@@ -38,18 +38,23 @@ bool may_stay_cut(const OpCall& call, const Operand& rows, int axis, int64_t dim
   return call.mesh.axis(axis).loss_parallel && cutting_axis(call, rows.placements, dim) == axis;
 }
 
-// Computes x - max - log(sum(exp(x - max))), with max and sum over all ranks.
+// Computes x - log(sum(exp(x))), with the sum over all ranks: LibTorch's kernel uses the sum of this
+// rank, so its result is moved by the difference of the logarithms. The logits are often the largest
+// tensor of a step, and other compositions read and write tensors of their size more often.
 Kernel log_softmax_kernel(int axis, int64_t dim) {
   return [axis, dim](Mesh& mesh, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 3);
     const at::Tensor x = args[2].toBool() ? args[0].toTensor().to(at::kFloat) : args[0].toTensor();
-    at::Tensor most =
-        x.size(dim) > 0 ? x.amax(dim, true) : at::full_like(x.sum(dim, true), -INFINITY);
+    const bool empty = x.size(dim) == 0;
+    const at::Tensor out = at::_log_softmax(x, dim, false);
+    // The logarithm of the sum of this rank, from any column.
+    const at::Tensor own = empty ? at::full_like(x.sum(dim, true), -INFINITY)
+                                 : x.narrow(dim, 0, 1) - out.narrow(dim, 0, 1);
+    const at::Tensor most = own.clone();
     all_reduce(mesh, axis, most, Reduce::kMax);
-    at::Tensor out = x - most;
-    const at::Tensor sum = out.exp().sum(dim, true);
+    const at::Tensor sum = (own - most).exp_();
     all_reduce(mesh, axis, sum, Reduce::kSum);
-    torch::jit::push(stack, out.sub_(sum.log()));
+    torch::jit::push(stack, empty ? out : out.add_(own - most - sum.log()));
   };
 }
 
@@ -68,14 +73,25 @@ Decision log_softmax(const OpCall& call) {
   return decision;
 }
 
-// Computes dx = dy - exp(y) * sum(dy), with the sum over all ranks.
+// Computes dx = dy - exp(y) * sum(dy), with the sum over all ranks. LibTorch's kernel adds up the dy
+// that it gets, so the first column gets what is missing, and its own dx is computed apart.
 Kernel log_softmax_backward_kernel(int axis, int64_t dim) {
   return [axis, dim](Mesh& mesh, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 4);
-    const at::Tensor dy = args[0].toTensor();
-    const at::Tensor sum = dy.sum(dim, true);
+    const at::Tensor dy = args[0].toTensor().contiguous(), y = args[1].toTensor();
+    const at::Tensor own = dy.sum(dim, true), sum = own.clone();
     all_reduce(mesh, axis, sum, Reduce::kSum);
-    torch::jit::push(stack, dy.sub(args[1].toTensor().exp().mul_(sum)).to(args[3].toScalarType()));
+    if (dy.size(dim) == 0) {
+      torch::jit::push(stack, at::empty_like(dy, dy.options().dtype(args[3].toScalarType())));
+      return;
+    }
+    at::Tensor column = dy.narrow(dim, 0, 1);
+    const at::Tensor first = column.clone();
+    column.add_(sum - own);
+    const at::Tensor dx = at::_log_softmax_backward_data(dy, y, dim, args[3].toScalarType());
+    column.copy_(first);
+    dx.narrow(dim, 0, 1).copy_(first - y.narrow(dim, 0, 1).exp() * sum);
+    torch::jit::push(stack, dx);
   };
 }
 
