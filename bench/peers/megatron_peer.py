@@ -219,7 +219,7 @@ def build(llama, shape, options, dtype):
 
 
 def train_megatron(llama, windows, options, set_rate):
-    """Returns [(local mean loss, gradient norm, seconds)] of all steps. Norms do not decay, as in Megatron."""
+    """Returns [(mean loss over all targets, gradient norm, seconds)] of all steps. Norms do not decay, as in Megatron."""
     from megatron.core.distributed import finalize_model_grads
     from megatron.core.pipeline_parallel import get_forward_backward_func
 

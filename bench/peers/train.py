@@ -69,6 +69,12 @@ def parse_arguments():
     parser.add_argument("--warmup", type=int, default=0, help="steps over which the rate rises to --lr")
     parser.add_argument("--compare", action="store_true", help="take all but strategy and ranks from `yoke compare`")
     options = parser.parse_args()
+    if options.strategy in ("megatron", "nanotron"):
+        kinds = {"megatron": ("ddp", "ddp_overlap", "distopt", "distopt_overlap"), "nanotron": ("zero0", "zero1")}
+        if options.schedule not in kinds[options.strategy]:
+            parser.error(f"--schedule {options.schedule}; allowed: {', '.join(kinds[options.strategy])}")
+        if options.ranks % (options.tp * options.pp) != 0:
+            parser.error(f"--tp {options.tp} times --pp {options.pp} must divide --ranks {options.ranks}")
     if not options.compare and not (options.data and options.out):
         parser.error("--data and --out are needed without --compare")
     return options

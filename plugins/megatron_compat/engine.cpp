@@ -132,10 +132,9 @@ YokeWrapResult Engine::wrap_result() const {
   result.axis_bytes[YOKE_PP] = part_->message_bytes();
   const int shards = environment_.comms.reduce.size();
   const int64_t grads = gradients_.bytes();
-  if (shards > 1)
+  if (plan.degree[YOKE_DP_SHARD] > 1)
     result.axis_bytes[YOKE_DP_SHARD] = grads + layout_.size() * item_size(plan.param_dtype);
-  if (environment_.comms.instances.size() > 1)
-    result.axis_bytes[YOKE_DP_REPLICATE] = grads / shards;
+  if (plan.degree[YOKE_DP_REPLICATE] > 1) result.axis_bytes[YOKE_DP_REPLICATE] = grads / shards;
   return result;
 }
 

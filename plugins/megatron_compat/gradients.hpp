@@ -34,7 +34,8 @@ class Gradients {
   // Adds the gradient from one block and micro-batch; undefined = zero. The last ones start
   // reductions, which is collective.
   void add(int64_t param, const at::Tensor& gradient) { buffer_.add(param, gradient); }
-  // Completes the reductions: shard(b) then holds the sum over the data ranks. Collective.
+  // Completes the reductions: in the shards of this rank, all() then holds the sum or the mean over
+  // the data ranks, and the sum over cp. Collective.
   void finish();
 
   // Returns the whole buffer.

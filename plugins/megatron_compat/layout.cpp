@@ -71,8 +71,17 @@ std::vector<size_t> stages_of_params(const YokeModelSummary& model,
 
 }  // namespace
 
+// On the last stage of a pipeline, a tied embedding is the weight of the head, which is registered
+// last.
 std::vector<Slot> megatron_slots(const YokeModelSummary& model) {
-  return compat::slots_of(model, kNames);
+  std::vector<Slot> slots = compat::slots_of(model, kNames);
+  if (slots.empty() || slots[0].name != kOutside[0].there) return slots;
+  const YokeBlock& first = *model.blocks[0];
+  const int64_t* const end = first.params + first.num_params;
+  if (std::find(first.params, end, slots[0].params[0]) != end) return slots;
+  slots[0].name = kOutside[2].there;
+  std::rotate(slots.begin(), slots.begin() + 1, slots.end());
+  return slots;
 }
 
 // Without overlap, nothing would be gained by cutting the buffer. On later pipeline ranks Megatron

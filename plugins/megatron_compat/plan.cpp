@@ -38,7 +38,8 @@ void check_model_parallel(const Config& config,
   const int pp = plan.degree[YOKE_PP];
   if (settings.sequence_parallel && plan.degree[YOKE_TP] == 1)
     refuse("--sequence-parallel", "unset", "it needs a --tensor-model-parallel-size above 1");
-  if (has_virtual_stages(settings) && settings.group_size > 0 && settings.group_size != pp)
+  if (pp > 1 && has_virtual_stages(settings) && settings.group_size > 0 &&
+      settings.group_size != pp)
     refuse("--microbatch-group-size-per-virtual-pipeline-stage",
            concat(pp),
            "groups of another size than the pipeline-parallel size are not supported");
@@ -167,7 +168,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
       plan,
       "Megatron decouples the decay of its Adam and corrects its moments; use adamw",
       messages);
-  const auto lines = run_lines(config, plan.world_size, messages);
+  const auto lines = run_lines(config, compat::data_ranks(plan), messages);
   compat::check_lines(config, lines, *args.model, plan, messages);
   const mesh::Pipeline pipeline =
       pipeline_of(*args.model, config, settings, plan.degree[YOKE_PP], messages);

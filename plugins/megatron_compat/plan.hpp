@@ -13,7 +13,7 @@ namespace yoke::megatron_compat {
 //   become data ranks, as shards (dp_shards) with the distributed optimizer, of which there may be
 //   several instances (dp_degree), and as replicas (dp_degree) without it.
 // - Unset precision: fp32, reduced in fp32, unless the command line reduces in bf16.
-// - Unset micro_batch: that of the command line.
+// - Unset micro_batch: that of the command line; without one, 1 in a pipeline.
 //
 // For `yoke config import` it also reports the lines of a run file that replace the command line.
 void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report);

@@ -41,7 +41,8 @@ class Divider {
     if (stages.empty()) return {};
     if (settings_.count_embedding) --stages.front();
     if (settings_.count_loss) --stages.back();
-    return stages;
+    const bool possible = stages.front() >= 0 && stages.back() >= 0;
+    return possible ? stages : std::vector<int>();  // the contradiction has been refused
   }
 
  private:
@@ -72,18 +73,22 @@ class Divider {
 
   int64_t chunks_of_rank() {
     if (settings_.layers_of_chunk == 0) return settings_.chunks;
-    if (layers_ % (pp_ * settings_.layers_of_chunk) == 0)
-      return layers_ / (pp_ * settings_.layers_of_chunk);
+    if (counted_layers() % (pp_ * settings_.layers_of_chunk) == 0)
+      return counted_layers() / (pp_ * settings_.layers_of_chunk);
     refuse(kLayersOfChunk,
-           "a number that, times --pipeline-model-parallel-size, divides --num-layers",
-           concat("the model has ", layers_, " layers on ", pp_, " pipeline ranks"));
+           "a number that, times --pipeline-model-parallel-size, divides the layers",
+           concat("there are ", counted_layers(), " layers on ", pp_, " pipeline ranks"));
     return 0;
+  }
+
+  // Returns the number of layers, with those that count for the embedding and the loss.
+  int64_t counted_layers() const {
+    return layers_ + (settings_.count_embedding ? 1 : 0) + (settings_.count_loss ? 1 : 0);
   }
 
   // Returns the layers of each rank, the embedding and the loss included if they count.
   std::vector<int64_t> layers_of_ranks(int64_t chunks) {
-    const int64_t counted =
-        layers_ + (settings_.count_embedding ? 1 : 0) + (settings_.count_loss ? 1 : 0);
+    const int64_t counted = counted_layers();
     const int64_t first = settings_.first_layers, last = settings_.last_layers;
     const int64_t others = pp_ - (first > 0 ? 1 : 0) - (last > 0 ? 1 : 0);
     const int64_t rest = counted - first - last;
@@ -91,7 +96,7 @@ class Divider {
         first % chunks != 0 || last % chunks != 0) {
       const char* name = first > 0 ? kFirst : last > 0 ? kLast : "--pipeline-model-parallel-size";
       refuse(name,
-             "numbers of layers that are the same for all stages between",
+             "numbers of layers that divide evenly",
              concat(counted,
                     " layers",
                     counted > layers_ ? ", with those that count for embedding and loss," : "",
@@ -172,7 +177,6 @@ std::vector<int> layers_of_layout(std::string_view layout) {
   if (!ended) throw Error(YOKE_INVALID_ARGUMENT, "it must have one E first and one L last");
   if (std::find(is_empty.begin(), is_empty.end(), true) != is_empty.end())
     throw Error(YOKE_INVALID_ARGUMENT, "a stage is empty");
-  if (letters.front() != 'E') throw Error(YOKE_INVALID_ARGUMENT, "the first stage must have the E");
   return layers;
 }
 

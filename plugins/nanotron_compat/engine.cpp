@@ -108,7 +108,7 @@ YokeWrapResult Engine::wrap_result() const {
   result.optimizer_bytes = optimizer_.bytes();
   result.activation_bytes = part_->activation_bytes();
   result.axis_bytes[YOKE_PP] = part_->message_bytes();
-  if (environment_.comms.reduce.size() == 1) return result;
+  if (environment_.comms.data.size() == 1) return result;
   if (environment_.settings.zero) {
     result.axis_bytes[YOKE_DP_SHARD] =
         gradients_.bytes() + gather_.elements() * item_size(plan.param_dtype);

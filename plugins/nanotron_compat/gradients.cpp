@@ -3,7 +3,7 @@
 // the same reductions in the same order.
 //
 // ZeRO of nanotron reduces whole gradients as well and does not scatter them: a rank then updates
-// its slices, and every rank can compute the norm without communication.
+// its slices.
 #include "plugins/nanotron_compat/gradients.hpp"
 
 #include <ATen/ATen.h>

@@ -33,7 +33,8 @@ class Gradients {
   // Adds the gradient from one block and micro-batch; undefined = zero. The last ones start
   // reductions, which is collective.
   void add(int64_t param, const at::Tensor& gradient) { buffer_.add(param, gradient); }
-  // Completes the reductions: all() is then equal on all ranks. Collective.
+  // Completes the reductions: all() is then equal on all ranks with the same
+  // part. Collective.
   void finish();
 
   const at::Tensor& all() const { return buffer_.all(); }

@@ -8,6 +8,7 @@
 #include "plugins/nanotron_compat/stages.hpp"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -81,14 +82,17 @@ mesh::Pipeline pipeline_of(const YokeModelSummary& model,
   const int of_head = rank;
   assign(1, head);
   pipeline.stages = {};
-  if (of_norm != of_head || std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {
+  const bool splits_head = of_norm != of_head;
+  if (splits_head || std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {
     messages.push_back(
         {"pp_degree",
          concat(pp),
-         concat("1 to ", std::min<int64_t>(pp - 1, layers.size())),
-         concat("nanotron divides ",
-                layers.size(),
-                " layers by their cost, and a rank would have no layer and no head")});
+         "a smaller degree",
+         splits_head ? std::string("nanotron would put the final norm and the head on two ranks; "
+                                   "here they are one block")
+                     : concat("nanotron divides layers by their cost, and of ",
+                              layers.size(),
+                              " layer(s) and a head, a rank would get none")});
     return pipeline;
   }
   pipeline.stages =

@@ -23,7 +23,7 @@ void resolve_model_degrees(const ForeignConfig& config,
     if (wanted < 1 || wanted > plan.world_size) {
       messages.push_back({config.label(d.setting),
                           config.shown(d.setting),
-                          concat("1 to ", plan.world_size),
+                          plan.world_size == 1 ? "1" : concat("1 to ", plan.world_size),
                           concat("the run has ", plan.world_size, " rank(s)")});
     } else if (degree == 0) {
       degree = static_cast<int32_t>(wanted);

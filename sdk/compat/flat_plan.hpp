@@ -27,9 +27,9 @@ void resolve_model_degrees(const ForeignConfig& config,
                            PlanMessages& messages);
 
 // Returns the number of ranks that have the same part of the model: all, divided by the degrees of
-// pipelines and tensor parallelism, and that have different data: divided by that of context
-// parallelism, too. The degrees must be set.
+// pipelines and tensor parallelism, which must be set.
 int32_t copies_of_part(const YokePlan& plan);
+// Returns the number of ranks with different data: the same, divided by cp_degree.
 int32_t data_ranks(const YokePlan& plan);
 // Returns the degrees of model parallelism above 1 for a line of a log, such as "tp 2, pp 2, "; ""
 // if there are none.

@@ -15,7 +15,7 @@ struct FlatState {
   const Parameters& parameters;
   Optimizer& optimizer;
   int64_t replica;  // number of this rank among those that own the same parts; 0 is saved
-  int64_t rank;     // YokeHost.rank: frozen parameters and the step are replicas of all ranks
+  int64_t rank;     // number among ranks with the same part, which copy the frozen parameters
 };
 
 // Visits everything. A load stores values in master copies, moments and the step, and publishes the

@@ -68,7 +68,8 @@ class DividedPass final : public BatchPass {
       grads.push_back(loss_grad(loss, batch, *batch.micros[m]));
     const auto results = pass_.train(batch, grads);
     BatchTotals totals = sum(results);
-    for (size_t m = 0; pass_.counts_targets() && m < results.size(); ++m)
+    if (!pass_.counts_targets()) return totals;
+    for (size_t m = 0; m < results.size(); ++m)
       totals.uneven +=
           is_uneven(loss, batch, *batch.micros[m], results[m].targets, data_ranks) ? 1 : 0;
     return totals;
@@ -128,13 +129,19 @@ class DividedModel final : public Part {
                 const at::Tensor& gradients,
                 const std::vector<Range>& owned) const override {
     sum_partial(layout, gradients);
+    std::vector<Piece> shared;
     for (const Range& range : owned) {
       for (const Piece& piece : layout.pieces(range)) {
-        if (is_shared(piece.param))
-          comms_.tied.add_from(gradients.narrow(0, piece.offset, piece.count),
-                               part_.partner(piece.param));
+        if (is_shared(piece.param)) shared.push_back(piece);
       }
     }
+    // Buffers of two ranks may have different orders, so both take the order of the parameters.
+    std::stable_sort(shared.begin(), shared.end(), [](const Piece& a, const Piece& b) {
+      return std::pair(a.param, a.begin) < std::pair(b.param, b.begin);
+    });
+    for (const Piece& piece : shared)
+      comms_.tied.add_from(gradients.narrow(0, piece.offset, piece.count),
+                           part_.partner(piece.param));
   }
   void checkpoint(const YokeCheckpointArgs& args,
                   const mesh::Copies& copies,
@@ -142,7 +149,13 @@ class DividedModel final : public Part {
     part_.checkpoint(args, copies, visit);
   }
   int64_t activation_bytes() override { return costs_.activation_bytes; }
-  int64_t message_bytes() override { return std::max<int64_t>(costs_.pp_bytes, 0); }
+  int64_t message_bytes() override {
+    // The costs of the list do not include the gradients of shared parameters.
+    for (int64_t p = 0; p < static_cast<int64_t>(part_.summary().num_params); ++p) {
+      if (is_shared(p) && part_.summary().params[p]->trainable != 0) return 0;
+    }
+    return std::max<int64_t>(costs_.pp_bytes, 0);
+  }
 
  private:
   static mesh::StagePlan stage_plan(const YokeModelSummary& model,
@@ -169,8 +182,8 @@ class DividedModel final : public Part {
     return plan;
   }
 
-  // Sums the gradients that are partial over tp, with one collective for all of them. It includes
-  // what this rank does not own, because all data ranks must issue the same collectives.
+  // Sums the gradients that are partial over tp, with one collective for all of them. Like Megatron
+  // it includes what this rank does not own, so that all data ranks issue equal collectives.
   void sum_partial(const FlatLayout& layout, const at::Tensor& gradients) const {
     std::vector<at::Tensor> parts;
     for (const Slot& slot : layout.slots()) {

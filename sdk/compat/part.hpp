@@ -31,7 +31,7 @@ class Part {
   // Returns the part as a model; numbers of parameters and blocks below are those in it. Parameters
   // have the shapes in which this rank has them.
   virtual const YokeModel& model() const = 0;
-  // Creates what runs the blocks. The hooks must stay valid as long as the pass.
+  // Creates what runs the blocks. The part must outlive the pass.
   virtual std::unique_ptr<BatchPass> pass(PassHooks hooks) = 0;
   // Returns whether the norm of this rank includes a parameter. Of the ranks of pp and tp that have
   // the same parameter, one includes it.
@@ -39,8 +39,8 @@ class Part {
   // Returns whether another rank of pp has the parameter, too.
   virtual bool is_shared(int64_t param) const = 0;
   // Completes gradients that ranks of tp or pp have parts of. gradients: the buffer, reduced over
-  // the data ranks; owned: what this rank has of it, the same ranges on all ranks concerned.
-  // Collective over tp and pp.
+  // the data ranks; owned: the ranges of it that this rank updates. Ranks that share a parameter
+  // must own the same elements of it. Collective over tp and pp.
   virtual void complete(const FlatLayout& layout,
                         const at::Tensor& gradients,
                         const std::vector<Range>& owned) const = 0;
@@ -48,9 +48,9 @@ class Part {
   virtual void checkpoint(const YokeCheckpointArgs& args,
                           const mesh::Copies& copies,
                           const std::function<void(const YokeCheckpointArgs&)>& visit) const = 0;
-  // Returns the bytes of activations at the peak of a step, and those of the messages between
-  // stages; -1 = unknown.
+  // Returns the bytes of activations at the peak of a step; -1 = unknown.
   virtual int64_t activation_bytes() = 0;
+  // Returns the bytes that a step exchanges over pp; 0 = none, or unknown.
   virtual int64_t message_bytes() = 0;
 };
 

@@ -142,7 +142,7 @@ TEST(MegatronImport, TranslatesWhatIsForEvaluation) {
   }
 }
 
-TEST(MegatronImport, TranslatesModelParallelismForPtd) {
+TEST(MegatronImport, TranslatesModelParallelism) {
   const Playground p;
   std::string script = kScript;
   script.replace(
@@ -150,8 +150,9 @@ TEST(MegatronImport, TranslatesModelParallelismForPtd) {
   p.folder().write("tp.sh", script);
   const SubprocessResult r = p.yoke({"config", "import", "tp.sh", "data.path=text.txt"});
   EXPECT_EQ(r.ending.exit_code, 0) << r.err;
-  EXPECT_THAT(r.out, HasSubstr("\nparallel_backend = \"ptd\" "));
+  EXPECT_THAT(r.out, HasSubstr("\nparallel_backend = \"megatron_compat\" "));
   EXPECT_THAT(r.out, HasSubstr("\ntp_degree = 2 "));
+  EXPECT_THAT(r.out, HasSubstr("\nmegatron_compat.sequence_parallel = true "));
   EXPECT_THAT(r.out, Not(HasSubstr("# refused")));
   p.folder().write("imported.toml", r.out);
   const SubprocessResult run = p.yoke({"train", "imported.toml", "--virtual", "2"});
@@ -160,7 +161,8 @@ TEST(MegatronImport, TranslatesModelParallelismForPtd) {
   const SubprocessResult refused = p.yoke(
       {"train", "run.toml", "parallel_backend=megatron_compat", "megatron_compat.args_file=tp.sh"});
   EXPECT_EQ(refused.ending.exit_code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("use parallel_backend = \"ptd\" with tp_degree = 2"));
+  EXPECT_THAT(refused.err,
+              HasSubstr("--tensor-model-parallel-size = 2; allowed: 1; the run has 1 rank(s)"));
 }
 
 TEST(MegatronImport, WritesNothingIfAnArgumentCannotBeHonoured) {

@@ -176,8 +176,9 @@ TEST(NanotronBadInput, IsRefusedWithOneClearMessage) {
       {"nanotron_compat.accumulate_grad_in_fp32=true", "it needs precision.param = \"bf16\""},
       {"precision.param=fp16", "precision.param = fp16"},
       {"train.optimizer=lion", "nanotron has AdamW and SGD; use one of them"},
-      {"pp_degree=2", "use parallel_backend = \"ptd\" with pp_degree = 2"},
-      {"dp_shards=2", "all ranks belong to dp_degree"},
+      {"pp_degree=2",
+       "pp_degree = 2; allowed: a smaller degree; nanotron divides layers by their cost"},
+      {"dp_shards=2", "all of them belong to dp_degree"},
   };
   for (const auto& [setting, message] : cases) {
     const SubprocessResult r = p.yoke(

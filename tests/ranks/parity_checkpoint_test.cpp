@@ -58,6 +58,23 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name;
 }
 
+const Layout kMegatronDivided{"megatron_compat",
+                              {"--virtual",
+                               "8",
+                               "pp_degree=2",
+                               "tp_degree=2",
+                               "train.micro_batch=1",
+                               "megatron_compat.sequence_parallel=true",
+                               "megatron_compat.use_distributed_optimizer=true"}},
+    kNanotronDivided{"nanotron_compat",
+                     {"--virtual",
+                      "8",
+                      "pp_degree=2",
+                      "cp_degree=2",
+                      "train.micro_batch=1",
+                      "nanotron_compat.pp_engine=1f1b",
+                      "nanotron_compat.zero_stage=1"}};
+
 class Resume : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Resume, AfterAnyStepIsBitEqualToTheUninterruptedRun) {
@@ -154,7 +171,9 @@ INSTANTIATE_TEST_SUITE_P(
              {"ptd", {"--virtual", "4", "cp_degree=2", "tp_degree=2", "ptd.unit_bytes=1"}},
              false,
              false,
-             "sgd"}),
+             "sgd"},
+        Case{"megatron_divided_8_tied", kMegatronDivided, false, true},
+        Case{"nanotron_divided_8_tied", kNanotronDivided, false, true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 // ---- Another layout, another backend ----
@@ -204,30 +223,34 @@ const Layout kSerial1{"serial", {}}, kSerial2{"serial", {"--virtual", "2"}}, kPt
     kCp2{"ptd", {"--virtual", "2", "cp_degree=2"}},
     kCp2Tp2{"ptd", {"--virtual", "4", "cp_degree=2", "tp_degree=2", "ptd.unit_bytes=1"}};
 
-INSTANTIATE_TEST_SUITE_P(Moves,
-                         Relayout,
-                         ::testing::Values(Move{"serial_1_to_2", kSerial1, kSerial2},
-                                           Move{"serial_2_to_1", kSerial2, kSerial1},
-                                           Move{"fsdp_2_to_1", kFsdp2, kPtd1},
-                                           Move{"fsdp_2_to_3", kFsdp2, kFsdp3},
-                                           Move{"fsdp_2_to_4", kFsdp2, kFsdp4},
-                                           Move{"fsdp_3_to_2_merged", kFsdp3, kFsdp2Merged},
-                                           Move{"fsdp_4_to_ddp_2", kFsdp4, kDdp2},
-                                           Move{"ddp_2_to_fsdp_3", kDdp2, kFsdp3},
-                                           Move{"serial_to_ptd", kSerial1, kPtd1},
-                                           Move{"serial_to_fsdp_3", kSerial1, kFsdp3},
-                                           Move{"ptd_to_serial", kPtd1, kSerial1},
-                                           Move{"fsdp_4_to_serial_2", kFsdp4, kSerial2},
-                                           Move{"zero3_4_to_fsdp_3", kZero3On4, kFsdp3},
-                                           Move{"fsdp_2_to_zero1_2", kFsdp2, kZero1On2},
-                                           Move{"zero1_2_to_zero3_4", kZero1On2, kZero3On4},
-                                           Move{"serial_to_tp_2", kSerial1, kTp2},
-                                           Move{"tp_2_to_fsdp_3", kTp2, kFsdp3},
-                                           Move{"tp_2_to_zero3_4", kTp2, kZero3On4},
-                                           Move{"fsdp_3_tp_2_to_cp_2_tp_2", kFsdp3Tp2, kCp2Tp2},
-                                           Move{"cp_2_to_fsdp_3_tp_2", kCp2, kFsdp3Tp2},
-                                           Move{"cp_2_tp_2_to_ddp_2", kCp2Tp2, kDdp2}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Moves,
+    Relayout,
+    ::testing::Values(Move{"serial_1_to_2", kSerial1, kSerial2},
+                      Move{"serial_2_to_1", kSerial2, kSerial1},
+                      Move{"fsdp_2_to_1", kFsdp2, kPtd1},
+                      Move{"fsdp_2_to_3", kFsdp2, kFsdp3},
+                      Move{"fsdp_2_to_4", kFsdp2, kFsdp4},
+                      Move{"fsdp_3_to_2_merged", kFsdp3, kFsdp2Merged},
+                      Move{"fsdp_4_to_ddp_2", kFsdp4, kDdp2},
+                      Move{"ddp_2_to_fsdp_3", kDdp2, kFsdp3},
+                      Move{"serial_to_ptd", kSerial1, kPtd1},
+                      Move{"serial_to_fsdp_3", kSerial1, kFsdp3},
+                      Move{"ptd_to_serial", kPtd1, kSerial1},
+                      Move{"fsdp_4_to_serial_2", kFsdp4, kSerial2},
+                      Move{"zero3_4_to_fsdp_3", kZero3On4, kFsdp3},
+                      Move{"fsdp_2_to_zero1_2", kFsdp2, kZero1On2},
+                      Move{"zero1_2_to_zero3_4", kZero1On2, kZero3On4},
+                      Move{"serial_to_tp_2", kSerial1, kTp2},
+                      Move{"tp_2_to_fsdp_3", kTp2, kFsdp3},
+                      Move{"tp_2_to_zero3_4", kTp2, kZero3On4},
+                      Move{"fsdp_3_tp_2_to_cp_2_tp_2", kFsdp3Tp2, kCp2Tp2},
+                      Move{"cp_2_to_fsdp_3_tp_2", kCp2, kFsdp3Tp2},
+                      Move{"cp_2_tp_2_to_ddp_2", kCp2Tp2, kDdp2},
+                      Move{"tp_2_to_megatron", kTp2, kMegatronDivided},
+                      Move{"megatron_to_nanotron", kMegatronDivided, kNanotronDivided},
+                      Move{"nanotron_to_fsdp_3", kNanotronDivided, kFsdp3}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace yoke::testing

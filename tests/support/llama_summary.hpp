@@ -14,15 +14,23 @@ struct Dims {
   bool tied = false;
   int64_t seq_len = 64;
   bool decay_matrices = false;  // whether weight decay leaves norms out
+  // The part of a rank: numbers of its layers (empty = all), whether it has the embedding and the
+  // head, and the ranks of tp.
+  std::vector<int64_t> own_layers = {};
+  bool embedding = true, head = true;
+  int64_t tp = 1;
 };
 
 class LlamaSummary {
  public:
   explicit LlamaSummary(const Dims& d) {
-    const int64_t q = d.dim, kv = d.dim / d.heads * d.kv_heads;
-    begin_block("model.embed_tokens");
-    add("model.embed_tokens.weight", {d.vocab, d.dim}, d.vocab, d);
-    for (int64_t n = 0; n < d.layers; ++n) {
+    const int64_t q = d.dim / d.tp, kv = d.dim / d.heads * d.kv_heads / d.tp;
+    const int64_t ffn = d.ffn_dim / d.tp, vocab = d.vocab / d.tp;
+    if (d.embedding) begin_block("model.embed_tokens");
+    if (d.embedding || d.tied) add("model.embed_tokens.weight", {vocab, d.dim}, d.vocab, d);
+    std::vector<int64_t> layers = d.own_layers;
+    for (int64_t n = 0; d.own_layers.empty() && n < d.layers; ++n) layers.push_back(n);
+    for (const int64_t n : layers) {
       const std::string layer = "model.layers." + std::to_string(n);
       begin_block(layer);
       add(layer + ".input_layernorm.weight", {d.dim}, 0, d);
@@ -31,23 +39,26 @@ class LlamaSummary {
       add(layer + ".self_attn.v_proj.weight", {kv, d.dim}, d.kv_heads, d);
       add(layer + ".self_attn.o_proj.weight", {d.dim, q}, d.heads, d);
       add(layer + ".post_attention_layernorm.weight", {d.dim}, 0, d);
-      add(layer + ".mlp.gate_proj.weight", {d.ffn_dim, d.dim}, d.ffn_dim, d);
-      add(layer + ".mlp.up_proj.weight", {d.ffn_dim, d.dim}, d.ffn_dim, d);
-      add(layer + ".mlp.down_proj.weight", {d.dim, d.ffn_dim}, d.ffn_dim, d);
+      add(layer + ".mlp.gate_proj.weight", {ffn, d.dim}, d.ffn_dim, d);
+      add(layer + ".mlp.up_proj.weight", {ffn, d.dim}, d.ffn_dim, d);
+      add(layer + ".mlp.down_proj.weight", {d.dim, ffn}, d.ffn_dim, d);
     }
-    begin_block("lm_head");
-    add("model.norm.weight", {d.dim}, 0, d);
-    if (d.tied) {
-      of_block_.back().push_back(0);
-    } else {
-      add("lm_head.weight", {d.vocab, d.dim}, d.vocab, d);
-    }
+    if (d.head) add_head(d, vocab);
     finish(d);
   }
   LlamaSummary(const LlamaSummary&) = delete;
   const YokeModelSummary& get() const { return summary_; }
 
  private:
+  void add_head(const Dims& d, int64_t vocab) {
+    begin_block("lm_head");
+    add("model.norm.weight", {d.dim}, 0, d);
+    if (d.tied) {
+      of_block_.back().push_back(0);
+    } else {
+      add("lm_head.weight", {vocab, d.dim}, d.vocab, d);
+    }
+  }
   void begin_block(const std::string& name) {
     names_.push_back(name);
     YokeBlock block{};
@@ -73,7 +84,8 @@ class LlamaSummary {
     const bool is_input = name.ends_with("o_proj.weight") || name.ends_with("down_proj.weight");
     param.tp_cut = parts == 0 ? int32_t{YOKE_TP_WHOLE} : is_input ? 2 : 1;
     param.tp_parts = parts;
-    of_block_.back().push_back(static_cast<int64_t>(params_.size()));
+    // A tied embedding without its block comes first, and the head lists it.
+    if (!of_block_.empty()) of_block_.back().push_back(static_cast<int64_t>(params_.size()));
     params_.push_back(param);
   }
   void finish(const Dims& d) {

@@ -20,8 +20,8 @@ constexpr int64_t kMostSequences = 1'000'000;  // sequences of a micro-batch
 
 class Writer {
  public:
-  Writer(const Config& config, int64_t ranks, PlanMessages& messages)
-      : config_(config), ranks_(ranks), lines_(config, messages) {}
+  Writer(const Config& config, int64_t data_ranks, PlanMessages& messages)
+      : config_(config), data_ranks_(data_ranks), lines_(config, messages) {}
 
   std::vector<compat::RunLine> write() {
     write_model();
@@ -97,7 +97,7 @@ class Writer {
       lines_.refuse("--micro-batch-size", concat("1 to ", kMostSequences), "Megatron requires it");
       return batch;
     }
-    const int64_t data = data_ranks(config_, ranks_);
+    const int64_t data = data_ranks_;
     if (batch == 0) batch = micro * data;
     lines_.add("--global-batch-size", "train.global_batch", concat(batch));
     lines_.add("--micro-batch-size", "train.micro_batch", concat(micro));
@@ -239,7 +239,7 @@ class Writer {
   }
 
   const Config& config_;
-  const int64_t ranks_;
+  const int64_t data_ranks_;
   compat::RunLines lines_;
 };
 
@@ -254,10 +254,10 @@ int64_t data_ranks(const Config& config, int64_t ranks) {
 }
 
 std::vector<compat::RunLine> run_lines(const Config& config,
-                                       int64_t ranks,
+                                       int64_t data_ranks,
                                        PlanMessages& messages) {
   if (!config.has_file()) return {};
-  return Writer(config, ranks, messages).write();
+  return Writer(config, data_ranks, messages).write();
 }
 
 }  // namespace yoke::megatron_compat

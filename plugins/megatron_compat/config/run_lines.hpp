@@ -10,9 +10,11 @@
 namespace yoke::megatron_compat {
 
 // Returns the lines that the file of a command line implies about everything but the engine; none
-// without a file. Arguments that its silence decides are included. ranks: number of ranks of the
+// without a file. Arguments that its silence decides are included. data_ranks: their number in the
 // run. Combinations that cannot be translated are added to `messages`.
-std::vector<compat::RunLine> run_lines(const Config& config, int64_t ranks, PlanMessages& messages);
+std::vector<compat::RunLine> run_lines(const Config& config,
+                                       int64_t data_ranks,
+                                       PlanMessages& messages);
 
 // Returns the number of data ranks.
 int64_t data_ranks(const Config& config, int64_t ranks);

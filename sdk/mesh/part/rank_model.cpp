@@ -76,7 +76,7 @@ void RankModel::add_params(const Stages& stages) {
     by_name_.emplace(view(param.name), static_cast<int64_t>(params_.size()));
     shapes_.emplace_back(param.shape, param.shape + param.ndim);
     if (cuts_[p].run > 0) shapes_.back()[param.tp_cut - 1] /= comms_.tp.size();
-    params_.push_back(param);
+    params_.push_back(copied(param));
     whole_.push_back(static_cast<int64_t>(p));
     partners_.push_back(OwnStage::kNoRank);
     for (const int other : ranks[p]) {
@@ -97,7 +97,7 @@ void RankModel::add_blocks() {
     const YokeBlock& block = *whole.blocks[b];
     std::vector<int64_t>& of_block = block_params_.emplace_back();
     for (uint64_t i = 0; i < block.num_params; ++i) of_block.push_back(own[block.params[i]]);
-    own_blocks_.push_back(block);
+    own_blocks_.push_back(copied(block));
   }
   for (size_t b = 0; b < own_blocks_.size(); ++b) {
     own_blocks_[b].params = block_params_[b].data();
@@ -148,7 +148,7 @@ void RankModel::checkpoint(const YokeCheckpointArgs& args,
 
 // A piece of the part is a contiguous range of a parameter's local tensor, which is up to two
 // pieces of the whole parameter. Ranks of tp and of pp may have copies of one parameter; those of a
-// later stage have the higher numbers. What is no parameter, the step, belongs to rank 0.
+// later stage have the higher numbers. The step, which is no parameter, belongs to rank 0.
 int32_t RankModel::relay(const YokeCheckpointArgs& args,
                          const Copies& copies,
                          const YokePiece& piece,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,7 +30,8 @@ struct Copies {
 class RankModel {
  public:
   // stages: those of all ranks. Converts the model's parameters to distributed tensors where cp or
-  // tp has several ranks. All arguments but the options must outlive the object. Not collective.
+  // tp has several ranks. The model, the communicators and the host must outlive the object. Not
+  // collective.
   // Throws Error(FAILED_PRECONDITION) if the host does not attach the model as LibTorch objects.
   RankModel(const YokeModel& model,
             const Stages& stages,

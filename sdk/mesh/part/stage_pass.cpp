@@ -5,11 +5,8 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 #include "sdk/mesh/schedule/checked_lists.hpp"
 #include "yoke/error.hpp"
-#include "yoke/text.hpp"
 
 namespace yoke::mesh {
 namespace {
@@ -66,12 +63,6 @@ std::vector<StagePass::Result> StagePass::evaluate(const YokeBatch& batch) {
   return run(batch, std::vector<double>(batch.num_micros, 0.0), true);
 }
 
-StepCosts StagePass::costs(int micros, const std::vector<BlockCost>& costs) {
-  StepSpec spec = specs_[rank_];
-  spec.micros = micros;
-  return ActionCosts(spec, list(micros, false), costs).totals();
-}
-
 // Every rank checks the lists of all ranks, because its own list alone does not say whether its
 // messages have partners.
 const std::vector<Action>& StagePass::list(int micros, bool forward_only) {
@@ -99,7 +90,7 @@ std::vector<StagePass::Result> StagePass::run(const YokeBatch& batch,
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     inputs_.push_back(borrow(*batch.micros[m]));
     if (counts_targets()) results_[m].targets = model_.torch().loss_weight(inputs_.back());
-    grads.push_back(at::full({}, loss_grads[m], at::TensorOptions().dtype(at::kDouble)));
+    grads.push_back(at::full({}, loss_grads[m], at::TensorOptions(device_).dtype(at::kDouble)));
   }
   distributed_ = inputs_;
   if (model_.on_mesh() != nullptr) {
@@ -109,7 +100,7 @@ std::vector<StagePass::Result> StagePass::run(const YokeBatch& batch,
     blocks_.begin_step(distributed_, std::move(grads));
     messages_.begin_step(inputs_, specs_[rank_].stages());
     for (const Action& action : list(static_cast<int>(batch.num_micros), forward_only)) run(action);
-    blocks_.end_step();
+    end_step();
   } catch (...) {
     abandon();
     throw;
@@ -169,12 +160,18 @@ void StagePass::report_gradients(int block) {
 }
 
 void StagePass::abandon() {
-  blocks_.end_step();
-  broken_ = !messages_.idle();
-  if (broken_) return;
-  messages_.abandon_step();
+  end_step();
   for (uint64_t p = 0; p < model_.summary().num_params; ++p)
     model_.leaf(static_cast<int64_t>(p)).mutable_grad().reset();
+  broken_ = !messages_.idle();
+  if (!broken_) messages_.abandon_step();
+}
+
+// Frees activations, and inputs, which are borrowed for the call.
+void StagePass::end_step() {
+  blocks_.end_step();
+  inputs_.clear();
+  distributed_.clear();
 }
 
 }  // namespace yoke::mesh

@@ -31,15 +31,15 @@ std::vector<StepSpec> compute_steps(const StagePlan& plan, int ranks);
 // collective among ranks with the same part, which call them in the same order.
 struct StageHooks {
   std::function<void(uint64_t block)> before_block;  // before each forward of the block
-  // After the backward of a block, once for each of its trainable parameters, with its gradient for
-  // one micro-batch, this rank's part of it; undefined if the loss does not depend on it.
+  // After the backward of a block, once for each of its trainable parameters. The gradients of a
+  // step add up to that of the parameter, this rank's part of it; each is undefined if it is zero.
   std::function<void(int64_t param, const at::Tensor& gradient)> on_gradient;
 };
 
 // One thread at a time. Collective over pp, cp and tp.
 class StagePass {
  public:
-  // All arguments but the plan must outlive the pass.
+  // The model, the communicators and the host must outlive the pass.
   StagePass(const RankModel& model,
             const StagePlan& plan,
             const ModelComms& comms,
@@ -60,9 +60,6 @@ class StagePass {
   std::vector<Result> train(const YokeBatch& batch, const std::vector<double>& loss_grads);
   std::vector<Result> evaluate(const YokeBatch& batch);
 
-  // Returns the costs of a training step of this rank. costs: those of its blocks.
-  StepCosts costs(int micros, const std::vector<BlockCost>& costs);
-
  private:
   // The number of micro-batches, and whether the step is forward only.
   using Key = std::pair<int, bool>;
@@ -74,6 +71,7 @@ class StagePass {
   void forward(const Action& action);
   void report_gradients(int block);
   void abandon();
+  void end_step();
 
   const RankModel& model_;
   const YokeHost& host_;

@@ -11,7 +11,8 @@ namespace yoke::mesh {
 struct SequenceCuts {
   bool head_tail = true;           // each rank of cp has two parts of the sequence, else one
   bool sequence_parallel = false;  // tp cuts what cp leaves of the sequence
-  // What to do instead, as clauses: for an odd number of parts, and without sequence parallelism.
+  // What else a refusal suggests, as clauses: how to give each rank of cp one part ("" = it cannot
+  // be done), and how to run without sequence parallelism.
   std::string one_part_hint, whole_sequence_hint;
 };
 

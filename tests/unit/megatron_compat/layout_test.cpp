@@ -24,6 +24,8 @@ struct Case {
   Dims dims;
   Settings settings;
   int ranks = 1;
+  std::vector<uint64_t> stage_ends;  // ends of pipeline stages, as indices into the blocks
+  bool first_stage = true;
   std::string elements, buckets, params, names;  // as Megatron prints them
 };
 
@@ -38,6 +40,11 @@ void read_option(const std::string& word, Case& c) {
   if (key == "pad") c.settings.pad_buckets = true;
   if (key == "bucket_size") c.settings.bucket_size = value;
   if (key == "instances") c.settings.instances = value;
+  if (key == "tp") c.dims.tp = value;
+  if (key == "no_embedding") c.dims.embedding = c.first_stage = false;
+  if (key == "no_head") c.dims.head = false;
+  if (key == "layer") c.dims.own_layers.push_back(value);
+  if (key == "stage_end") c.stage_ends.push_back(static_cast<uint64_t>(value));
 }
 
 std::vector<Case> cases() {
@@ -69,7 +76,11 @@ int shards_of(const Case& c) {
 }
 
 Layout layout_of(const Case& c, const YokeModelSummary& model) {
-  return Layout::of(model, bucket_rules(model, c.settings, shards_of(c), c.ranks, true));
+  BucketRules rules = bucket_rules(model, c.settings, shards_of(c), c.ranks, c.first_stage);
+  rules.stage_ends = c.stage_ends;
+  const bool divided = !c.dims.embedding || !c.dims.head;
+  rules.is_shared = [&](int64_t p) { return divided && c.dims.tied && p == 0; };
+  return Layout::of(model, rules);
 }
 
 TEST(Layouts, AreThoseOfMegatron) {

@@ -41,20 +41,28 @@ bool may_stay_cut(const OpCall& call, const Operand& rows, int axis, int64_t dim
 // Computes x - log(sum(exp(x))), with the sum over all ranks: LibTorch's kernel uses the sum of this
 // rank, so its result is moved by the difference of the logarithms. The logits are often the largest
 // tensor of a step, and other compositions read and write tensors of their size more often.
+//
+// The logarithm of this rank's sum follows from any column of the result, and most precisely from
+// the largest one. Where all columns are -inf, the sum is 0.
 Kernel log_softmax_kernel(int axis, int64_t dim) {
   return [axis, dim](Mesh& mesh, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 3);
     const at::Tensor x = args[2].toBool() ? args[0].toTensor().to(at::kFloat) : args[0].toTensor();
-    const bool empty = x.size(dim) == 0;
     const at::Tensor out = at::_log_softmax(x, dim, false);
-    // The logarithm of the sum of this rank, from any column.
-    const at::Tensor own = empty ? at::full_like(x.sum(dim, true), -INFINITY)
-                                 : x.narrow(dim, 0, 1) - out.narrow(dim, 0, 1);
+    at::Tensor own = at::full_like(x.sum(dim, true), -INFINITY);
+    if (x.size(dim) > 0) {
+      const auto [largest, column] = x.max(dim, true);
+      const at::Tensor masked = largest.eq(-INFINITY);
+      own = at::where(masked, own, largest - out.gather(dim, column));
+      if (masked.any().item<bool>()) out.masked_fill_(masked, -INFINITY);
+    }
     const at::Tensor most = own.clone();
     all_reduce(mesh, axis, most, Reduce::kMax);
     const at::Tensor sum = (own - most).exp_();
     all_reduce(mesh, axis, sum, Reduce::kSum);
-    torch::jit::push(stack, empty ? out : out.add_(own - most - sum.log()));
+    const at::Tensor all = most + sum.log();
+    // Where this rank has no share of the sum, out is -inf and stays so.
+    torch::jit::push(stack, out.add_((own - all).masked_fill_(own.eq(-INFINITY), 0)));
   };
 }
 
