@@ -180,6 +180,33 @@ TEST(DTensor, EveryOperatorCanBePrinted) {
   });
 }
 
+// Columns of logits may be masked: the first one of each rank, all of a rank, or by a large number.
+TEST(DTensor, LogSoftmaxOverCutColumnsEqualsThatOfPlainRows) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor logits =
+        numbers({5, 7}, 1) * 9;  // rank 0 has four of the columns, rank 1 three
+    logits.select(1, 0).fill_(-INFINITY);
+    logits.select(1, 4).fill_(-1e9);
+    logits[1].narrow(0, 4, 3).fill_(-INFINITY);
+    logits[2].narrow(0, 0, 4).fill_(-INFINITY);
+    const at::Tensor dy = numbers({5, 7}, 2);
+    for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+      const double bound = type == at::kDouble ? 1e-14 : 1e-5;
+      const at::Tensor plain = logits.to(type, false, true).requires_grad_();
+      const at::Tensor expected = at::log_softmax(plain, 1);
+      expected.backward(dy.to(type));
+      const at::Tensor cut =
+          distribute_tensor(logits.to(type), mesh, tp_only(shard(1))).detach().requires_grad_();
+      const at::Tensor got = at::log_softmax(cut, 1);
+      const at::Tensor cut_dy = distribute_tensor(dy.to(type), mesh, tp_only(shard(1)));
+      got.backward(cut_dy);
+      EXPECT_TRUE(at::allclose(full_tensor(got.detach()), expected.detach(), bound, bound));
+      EXPECT_LE(difference(full_tensor(cut.grad()), plain.grad()), bound);
+      EXPECT_TRUE(at::equal(full_tensor(cut_dy), dy.to(type))) << "others may use it";
+    }
+  });
+}
+
 TEST(DTensor, PlacementsMustFit) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     EXPECT_THAT(refusal([&] { distribute_tensor(numbers({4}, 1), mesh, tp_only(shard(1))); }),
