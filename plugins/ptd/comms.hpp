@@ -6,9 +6,9 @@
 
 namespace yoke::ptd {
 
-// Those of ModelComms, and those of data parallelism, which actions of the schedule use (CommPurpose). A reduction
-// never waits in the queue of a gather. Parameters are sharded over dp_shard and, with
-// ptd.shard_over_cp, over cp.
+// Those of ModelComms, and those of data parallelism, which actions of the schedule use
+// (CommPurpose). A reduction never waits in the queue of a gather. Parameters are sharded over
+// dp_shard and, with ptd.shard_over_cp, over cp.
 struct Comms : ModelComms {
   Comm unshard;          // ranks with the shards of one replica
   Comm reduce_grad;      // the same ranks as unshard

@@ -38,9 +38,9 @@ bool may_stay_cut(const OpCall& call, const Operand& rows, int axis, int64_t dim
   return call.mesh.axis(axis).loss_parallel && cutting_axis(call, rows.placements, dim) == axis;
 }
 
-// Computes x - log(sum(exp(x))), with the sum over all ranks: LibTorch's kernel uses the sum of this
-// rank, so its result is moved by the difference of the logarithms. The logits are often the largest
-// tensor of a step, and other compositions read and write tensors of their size more often.
+// Computes x - log(sum(exp(x))), with the sum over all ranks: LibTorch's kernel uses the sum of
+// this rank, so its result is moved by the difference of the logarithms. The logits are often the
+// largest tensor of a step, and other compositions read and write tensors of their size more often.
 //
 // The logarithm of this rank's sum follows from any column of the result, and most precisely from
 // the largest one. Where all columns are -inf, the sum is 0.
@@ -81,8 +81,8 @@ Decision log_softmax(const OpCall& call) {
   return decision;
 }
 
-// Computes dx = dy - exp(y) * sum(dy), with the sum over all ranks. LibTorch's kernel adds up the dy
-// that it gets, so the first column gets what is missing, and its own dx is computed apart.
+// Computes dx = dy - exp(y) * sum(dy), with the sum over all ranks. LibTorch's kernel adds up the
+// dy that it gets, so the first column gets what is missing, and its own dx is computed apart.
 Kernel log_softmax_backward_kernel(int axis, int64_t dim) {
   return [axis, dim](Mesh& mesh, torch::jit::Stack& stack) {
     auto args = torch::jit::pop(stack, 4);
