@@ -11,7 +11,6 @@
 #include "plugins/megatron_compat/config/run_lines.hpp"
 #include "plugins/megatron_compat/stages.hpp"
 #include "sdk/compat/flat_plan.hpp"
-#include "sdk/mesh/schedule/degree_checks.hpp"
 #include "yoke/plan.h"
 #include "yoke/plan.hpp"
 #include "yoke/text.hpp"
@@ -172,18 +171,11 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   compat::check_lines(config, lines, *args.model, plan, messages);
   const mesh::Pipeline pipeline =
       pipeline_of(*args.model, config, settings, plan.degree[YOKE_PP], messages);
-  compat::check_pipeline(*args.model, pipeline, "interleaved stages", plan, messages);
+  compat::check_pipeline(*args.model, pipeline, plan, messages);
   report_equivalents(config, options, settings, lines, report);
   report.add(messages);
-  mesh::check_tensor_parallel(*args.model, plan, report);
-  mesh::check_sequence(*args.model,
-                       plan,
-                       {.head_tail = true,
-                        .sequence_parallel = settings.sequence_parallel,
-                        .one_part_hint = "",
-                        .whole_sequence_hint = "remove --sequence-parallel"},
-                       report);
-  report.refuse_unused_params(*args.model, "no block would report its gradient");
+  compat::check_model(
+      *args.model, settings.sequence_parallel, "remove --sequence-parallel", plan, report);
 }
 
 Settings settings_of(const YokeInitArgs& args) {

@@ -189,8 +189,7 @@ mesh::Pipeline pipeline_of(const YokeModelSummary& model,
   mesh::Pipeline pipeline{.stages = {{0}, {0, blocks}},
                           .first_trained = mesh::first_trained_block(model)};
   if (pp == 1) return pipeline;
-  const auto layers = compat::recomputed_units(
-      model, compat::Recompute::kUniform, 1, {0, static_cast<uint64_t>(blocks)});
+  const auto layers = compat::layers_of(model, {0, static_cast<uint64_t>(blocks)});
   const std::vector<int> of_stage =
       Divider(config, settings, static_cast<int>(layers.size()), pp, messages).layers();
   std::vector<int> sizes;

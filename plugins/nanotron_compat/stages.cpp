@@ -60,8 +60,7 @@ mesh::Pipeline pipeline_of(const YokeModelSummary& model,
       .stages = {{0}, {0, blocks}},
       .first_trained = mesh::first_trained_block(model)};
   if (pp == 1) return pipeline;
-  const auto layers = compat::recomputed_units(
-      model, compat::Recompute::kUniform, 1, {0, static_cast<uint64_t>(blocks)});
+  const auto layers = compat::layers_of(model, {0, static_cast<uint64_t>(blocks)});
   const double head = largest_matrix(model, model.num_blocks - 1);
   double total = head;
   for (const auto& layer : layers) total += layer_cost(model, layer);

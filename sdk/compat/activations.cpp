@@ -17,19 +17,24 @@ std::string_view layer_name(const YokeModelSummary& model, uint64_t block) {
 
 }  // namespace
 
-std::vector<RecomputedUnit> recomputed_units(const YokeModelSummary& model,
-                                             Recompute recompute,
-                                             int64_t layers,
-                                             const BlockRange& stage) {
+std::vector<RecomputedUnit> layers_of(const YokeModelSummary& model, const BlockRange& blocks) {
   std::vector<RecomputedUnit> of_layers;
-  const uint64_t end = std::min(stage.end, model.num_blocks - 1);
-  for (uint64_t b = std::max<uint64_t>(stage.first, 1); b < end; ++b) {
+  const uint64_t end = std::min(blocks.end, model.num_blocks - 1);
+  for (uint64_t b = std::max<uint64_t>(blocks.first, 1); b < end; ++b) {
     if (!of_layers.empty() && layer_name(model, b) == layer_name(model, b - 1)) {
       of_layers.back().last = b;
     } else {
       of_layers.push_back({b, b});
     }
   }
+  return of_layers;
+}
+
+std::vector<RecomputedUnit> recomputed_units(const YokeModelSummary& model,
+                                             Recompute recompute,
+                                             int64_t layers,
+                                             const BlockRange& stage) {
+  std::vector<RecomputedUnit> of_layers = layers_of(model, stage);
   const auto count = static_cast<size_t>(layers);
   if (recompute == Recompute::kNone) return {};
   if (recompute == Recompute::kBlock) {

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "sdk/compat/batch_loss.hpp"
-#include "yoke/parallel_backend.h"
+#include "sdk/mesh/part/stage_pass.hpp"
+#include "yoke/error.hpp"
 
 namespace yoke::compat {
 
@@ -12,15 +13,25 @@ struct BatchTotals {
   double uneven = 0;  // micro-batches with another number of targets than the mean
 };
 
+// What an engine does between blocks.
+using PassHooks = mesh::StageHooks;
+
+// Throws Error(INVALID_ARGUMENT) if a batch has no micro-batch.
+inline void require_micros(const YokeBatch& batch) {
+  if (batch.num_micros == 0)
+    throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
+}
+
 // One thread at a time. Collective over the ranks that share a batch.
 class BatchPass {
  public:
   virtual ~BatchPass() = default;
-  // Runs forward and backward of all micro-batches. Throws Error(INVALID_ARGUMENT) if the batch is
-  // empty or announces wrong numbers of targets, Error(CANCELLED) if the host stops the run, and
-  // the error of a block. Nothing of the step is kept then.
+  // Runs forward and backward of all micro-batches. data_ranks: the number of ranks with different
+  // data. Throws Error(INVALID_ARGUMENT) if the batch is empty, or if a loss that is not per token
+  // needs numbers of targets and the batch announces wrong ones; Error(CANCELLED) if the host stops
+  // the run; and the error of a block. Nothing of the step is kept then.
   virtual BatchTotals train(const YokeBatch& batch, Loss loss, int data_ranks) = 0;
-  // Runs the forward of all micro-batches. Throws as train() does.
+  // Runs the forward of all micro-batches. Throws as train() does, but needs no numbers of targets.
   virtual BatchTotals evaluate(const YokeBatch& batch) = 0;
 };
 

@@ -19,8 +19,7 @@ int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, Y
 // Returns the sums of what `run` returns for each micro-batch, in their order.
 template <class Run>  // BatchTotals(const YokeMicroBatch& micro)
 BatchTotals sum_over_micros(const YokeBatch& batch, Run&& run) {
-  if (batch.num_micros == 0)
-    throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
+  require_micros(batch);
   BatchTotals totals;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     const BatchTotals own = run(*batch.micros[m]);

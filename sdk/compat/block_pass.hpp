@@ -15,14 +15,6 @@
 
 namespace yoke::compat {
 
-// What a backend does between blocks. Both may be collective among ranks with the same blocks,
-// because these ranks run them in the same order.
-struct PassHooks {
-  std::function<void(uint64_t block)> before_block;
-  // gradient: has the shape of the parameter; undefined = zero.
-  std::function<void(int64_t param, const at::Tensor& gradient)> on_gradient;
-};
-
 class BlockPass final : public BatchPass {
  public:
   // Everything must outlive the pass.

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "sdk/mesh/schedule/degree_checks.hpp"
 #include "yoke/optimizer_name.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
@@ -82,7 +83,6 @@ void resolve_data_degrees(int32_t replicas,
 
 void check_pipeline(const YokeModelSummary& model,
                     const mesh::Pipeline& pipeline,
-                    std::string_view schedule,
                     YokePlan& plan,
                     PlanMessages& messages) {
   const int pp = plan.degree[YOKE_PP];
@@ -95,8 +95,6 @@ void check_pipeline(const YokeModelSummary& model,
                         concat(plan.micro_batch),
                         "",
                         concat(fault,
-                               ", with ",
-                               schedule,
                                "; this run has ",
                                micros,
                                " (train.global_batch / data ranks / train.micro_batch)")});
@@ -108,6 +106,22 @@ void check_pipeline(const YokeModelSummary& model,
          "2",
          concat(
              "blocks on ", ranks, " ranks use parameter '", view(model.params[param]->name), "'")});
+}
+
+void check_model(const YokeModelSummary& model,
+                 bool sequence_parallel,
+                 std::string_view without_sequence_parallel,
+                 const YokePlan& plan,
+                 PlanReport& report) {
+  mesh::check_tensor_parallel(model, plan, report);
+  mesh::check_sequence(model,
+                       plan,
+                       {.head_tail = true,
+                        .sequence_parallel = sequence_parallel,
+                        .one_part_hint = "",
+                        .whole_sequence_hint = std::string(without_sequence_parallel)},
+                       report);
+  report.refuse_unused_params(model, "no block would report its gradient");
 }
 
 void resolve_precision(bool narrow_sums, YokePlan& plan, PlanMessages& messages) {

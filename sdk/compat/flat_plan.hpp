@@ -44,12 +44,19 @@ void resolve_data_degrees(int32_t replicas,
 
 // Refuses numbers of micro-batches that a pipeline cannot run, and a parameter that blocks on more
 // than two of its ranks use. Sets an unset plan.micro_batch to 1 if there is a pipeline. pipeline:
-// one without stages has been refused. schedule: its name in the other program.
+// one without stages has been refused.
 void check_pipeline(const YokeModelSummary& model,
                     const mesh::Pipeline& pipeline,
-                    std::string_view schedule,
                     YokePlan& plan,
                     PlanMessages& messages);
+
+// Refuses a model that tp and cp cannot cut, or that has parameters without a block.
+// without_sequence_parallel: how to run without it, as a clause.
+void check_model(const YokeModelSummary& model,
+                 bool sequence_parallel,
+                 std::string_view without_sequence_parallel,
+                 const YokePlan& plan,
+                 PlanReport& report);
 
 // Sets unset dtypes, and refuses what the engine of flat buffers lacks. narrow_sums: whether a bf16
 // run reduces in bf16 if it does not say.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sdk/compat/block_pass.hpp"
+
 namespace yoke::compat {
 namespace {
 
@@ -55,11 +57,7 @@ class DividedPass final : public BatchPass {
               const mesh::ModelComms& comms,
               const YokeHost& host,
               PassHooks hooks)
-      : pass_(model,
-              plan,
-              comms,
-              host,
-              {std::move(hooks.before_block), std::move(hooks.on_gradient)}) {}
+      : pass_(model, plan, comms, host, std::move(hooks)) {}
 
   BatchTotals train(const YokeBatch& batch, Loss loss, int data_ranks) override {
     require_micros(batch);
@@ -80,10 +78,6 @@ class DividedPass final : public BatchPass {
   }
 
  private:
-  static void require_micros(const YokeBatch& batch) {
-    if (batch.num_micros == 0)
-      throw Error(YOKE_INVALID_ARGUMENT, "step: the batch has no micro-batch");
-  }
   static BatchTotals sum(const std::vector<mesh::StagePass::Result>& results) {
     BatchTotals totals;
     for (const auto& [loss, targets] : results) {

@@ -8,8 +8,9 @@
 #include <memory>
 #include <vector>
 
-#include "sdk/compat/block_pass.hpp"
+#include "sdk/compat/batch_pass.hpp"
 #include "sdk/compat/flat_layout.hpp"
+#include "sdk/compat/recompute.hpp"
 #include "sdk/mesh/part/stage_pass.hpp"
 #include "yoke/backend.hpp"
 

@@ -44,6 +44,17 @@ def check(test, case, run, theirs, bounds):
         test.assertLess(worst, bound, f"{case}: {key}")
 
 
+def check_recorded(test, path, cases, backend, bounds, **keys_of_all):
+    """Trains every case and compares it with its recorded curve. cases: name -> (ranks, dtype, arguments of the peer,
+    options of the backend, other keys of the run); bounds: dtype -> bounds of check()."""
+    recorded = json.loads(path.read_text(encoding="utf-8"))["cases"]
+    for case, (ranks, dtype, _, options, keys) in cases.items():
+        with test.subTest(case):
+            options = {f"{backend}__{key}": value for key, value in options.items()}
+            run = test.train(ranks, **keys_of_run(backend, dtype), **keys_of_all, **keys, **options)
+            check(test, case, run, recorded[case], bounds[dtype])
+
+
 def record(test_class, path, about, cases):
     """Writes the curves of all cases to a file. cases: name -> function of (text, output file) that trains."""
     test_class.setUpClass()

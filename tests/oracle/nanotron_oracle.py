@@ -82,14 +82,8 @@ class RecordedCurves(support.OracleTest):
     """Compares runs with the recorded losses and norms of nanotron."""
 
     def compare(self, names):
-        recorded = json.loads(CURVES.read_text(encoding="utf-8"))["cases"]
-        for case in names:
-            with self.subTest(case):
-                ranks, dtype, _, options, keys = CASES[case]
-                options = {f"nanotron_compat__{key}": value for key, value in options.items()}
-                run = self.train(ranks, **curves.keys_of_run("nanotron_compat", dtype), train__decay="all", **keys,
-                                 **options)
-                curves.check(self, case, run, recorded[case], BOUNDS[dtype])
+        curves.check_recorded(self, CURVES, {name: CASES[name] for name in names}, "nanotron_compat", BOUNDS,
+                              train__decay="all")
 
 
 class Training(RecordedCurves):

@@ -228,16 +228,13 @@ void Executor::run(const Action& a) {
       return backward(a);
     case ActionKind::kSendCarry:
     case ActionKind::kSendCarryGrad:
-      return messages_.send(a, blocks_.take(a.stage, a.micro));
     case ActionKind::kReceiveCarry:
     case ActionKind::kReceiveCarryGrad:
-      return messages_.start_receive(a);
     case ActionKind::kWaitCarry:
     case ActionKind::kWaitCarryGrad:
-      return blocks_.put(a.stage, a.micro, messages_.finish_receive(a));
     case ActionKind::kFreeCarry:
     case ActionKind::kFreeCarryGrad:
-      return messages_.free(a);
+      return messages_.run(a, blocks_);
     case ActionKind::kReduceGrad:
       return units_[a.unit].start_reduce(parts_.comms.reduce_grad);
     case ActionKind::kWaitReduce:

@@ -71,6 +71,19 @@ const Comm& StageMessages::comm_from(int peer, bool grad) const {
   return peer < rank_ ? comms_.carry_up : comms_.carry_down;
 }
 
+void StageMessages::run(const Action& a, BlockRunner& blocks) {
+  switch (info_of(a.kind).message->step) {
+    case MessageInfo::kSend:
+      return send(a, blocks.take(a.stage, a.micro));
+    case MessageInfo::kReceive:
+      return start_receive(a);
+    case MessageInfo::kWait:
+      return blocks.put(a.stage, a.micro, finish_receive(a));
+    case MessageInfo::kFree:
+      return free(a);
+  }
+}
+
 // Returns how an output is passed on: the sums of a Partial one are completed first. The next stage
 // would have to complete them in any case, and every rank would send a whole tensor.
 StageMessages::Shape StageMessages::shape_of(const at::Tensor& output) const {

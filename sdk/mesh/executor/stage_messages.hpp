@@ -11,6 +11,7 @@
 
 #include "sdk/mesh/collectives/comm.hpp"
 #include "sdk/mesh/dtensor/mesh.hpp"
+#include "sdk/mesh/executor/block_runner.hpp"
 #include "sdk/mesh/schedule/schedule.hpp"
 #include "yoke/torch.hpp"
 
@@ -34,10 +35,9 @@ class StageMessages {
   // Returns true if no message is in flight.
   bool idle() const;
 
-  void send(const Action& action, const at::Tensor& tensor);  // SendCarry, SendCarryGrad
-  void start_receive(const Action& action);                   // ReceiveCarry, ReceiveCarryGrad
-  at::Tensor finish_receive(const Action& action);            // WaitCarry, WaitCarryGrad
-  void free(const Action& action);                            // FreeCarry, FreeCarryGrad
+  // Carries out an action about a message. What it sends is taken from the blocks, and what it
+  // receives is passed to them.
+  void run(const Action& action, BlockRunner& blocks);
 
  private:
   enum Kind { kCarryIn, kCarryOut, kGradIn, kGradOut };
@@ -61,6 +61,10 @@ class StageMessages {
   using InputSizes = std::vector<int64_t>;
   using ShapeKey = std::pair<int, InputSizes>;  // the stage that sends the output
 
+  void send(const Action& action, const at::Tensor& tensor);
+  void start_receive(const Action& action);
+  at::Tensor finish_receive(const Action& action);
+  void free(const Action& action);
   Shape shape_of(const at::Tensor& output) const;
   at::Tensor local_part(const at::Tensor& tensor, const Shape& shape) const;
   void start(Message& message, const Action& action, bool grad);

@@ -109,6 +109,7 @@ std::vector<StagePass::Result> StagePass::run(const YokeBatch& batch,
 }
 
 void StagePass::run(const Action& a) {
+  if (info_of(a.kind).message) return messages_.run(a, blocks_);
   switch (a.kind) {
     case ActionKind::kForward:
       return forward(a);
@@ -122,18 +123,6 @@ void StagePass::run(const Action& a) {
     case ActionKind::kBackwardWeight:
       blocks_.backward_weight(a);
       return report_gradients(a.block);
-    case ActionKind::kSendCarry:
-    case ActionKind::kSendCarryGrad:
-      return messages_.send(a, blocks_.take(a.stage, a.micro));
-    case ActionKind::kReceiveCarry:
-    case ActionKind::kReceiveCarryGrad:
-      return messages_.start_receive(a);
-    case ActionKind::kWaitCarry:
-    case ActionKind::kWaitCarryGrad:
-      return blocks_.put(a.stage, a.micro, messages_.finish_receive(a));
-    case ActionKind::kFreeCarry:
-    case ActionKind::kFreeCarryGrad:
-      return messages_.free(a);
     default:  // the engine's: the norm and the update
       return;
   }

@@ -1,5 +1,5 @@
-// Runs the micro-batches of a step on the blocks of one rank, with the messages between the stages
-// of a pipeline and on distributed tensors.
+// Runs the micro-batches of a step on the blocks of one rank: on distributed tensors, and with the
+// messages that the stages of a pipeline exchange.
 #pragma once
 
 #include <ATen/core/Tensor.h>
