@@ -20,12 +20,12 @@ struct BlockRange {
   uint64_t first, end;
 };
 
-// Returns the blocks of each layer among [first, end), in ascending order. All blocks of a model but
-// the first and the last belong to layers; the halves of a layer count as one.
+// Returns the blocks of each layer among [first, end), in ascending order. All blocks of a model
+// but the first and the last belong to layers; the halves of a layer count as one.
 std::vector<RecomputedUnit> layers_of(const YokeModelSummary& model, const BlockRange& blocks);
 
-// Returns the units of a pipeline stage, or of a whole model, in ascending order. kUniform: units of
-// `layers` layers. kBlock: the first `layers` layers, each a unit.
+// Returns the units of a pipeline stage, or of a whole model, in ascending order. kUniform: units
+// of `layers` layers. kBlock: the first `layers` layers, each a unit.
 std::vector<RecomputedUnit> recomputed_units(const YokeModelSummary& model,
                                              Recompute recompute,
                                              int64_t layers,
