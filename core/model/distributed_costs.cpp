@@ -2,9 +2,9 @@
 // of which is a node of autograd that keeps its own operands. They keep more than the fused
 // operators do: SwiGLU also keeps silu(gate), an RMSNorm the normalised rows and, in 16-bit types,
 // its input in fp32. Attention's output exists twice, because the product after it needs the heads
-// of a token side by side. The loss keeps the logarithms of the probabilities, in at least fp32,
-// and not the logits. With sequence parallelism, a row that has been gathered for a product stays
-// whole until the gradient of the weight has been computed.
+// of a token side by side. The loss is one node that keeps the logits, in at least fp32. With
+// sequence parallelism, a row that has been gathered for a product stays whole until the gradient
+// of the weight has been computed.
 //
 // As in llama_costs.cpp, only points that can be the peak of a pass are listed.
 #include "core/model/distributed_costs.hpp"
@@ -158,15 +158,13 @@ DistributedCosts Costs::head() const {
     const CutPass of_tokens = at(pass, elements);
     return CutPass{pass, of_tokens.bytes + logits(per_logit)};
   };
-  return {
-      CutBytes{.stream = norm() + tokens * wide, .inputs = bytes(inputs)} + logits(wide),
-      {},
-      {point(YOKE_FORECAST_FORWARD, {.stream = 2 * d.dim, .inputs = inputs}, item + copy + wide),
-       // The gradients of the logarithms and of the logits.
-       point(YOKE_FORECAST_BACKWARD, {}, 2 * wide),
-       point(YOKE_FORECAST_BACKWARD, {.whole = 2 * d.dim, .weights = weights}, item - wide),
-       point(YOKE_FORECAST_BACKWARD_INPUT, {}, 2 * wide),
-       point(YOKE_FORECAST_BACKWARD_WEIGHT, {.weights = weights}, 0)}};
+  return {CutBytes{.stream = norm() + tokens * wide, .inputs = bytes(inputs)} + logits(wide),
+          {},
+          {point(YOKE_FORECAST_FORWARD, {.stream = 2 * d.dim, .inputs = inputs}, item + copy),
+           point(YOKE_FORECAST_BACKWARD, {}, wide),  // the gradient of the logits
+           point(YOKE_FORECAST_BACKWARD, {.whole = 2 * d.dim, .weights = weights}, item - wide),
+           point(YOKE_FORECAST_BACKWARD_INPUT, {}, wide),
+           point(YOKE_FORECAST_BACKWARD_WEIGHT, {.weights = weights}, 0)}};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "sdk/mesh/dtensor/boxed.hpp"
+#include "sdk/mesh/dtensor/cross_entropy.hpp"
 #include "sdk/mesh/dtensor/hot_operators.hpp"
 #include "sdk/mesh/dtensor/wrap.hpp"
 #include "yoke/error.hpp"
@@ -20,7 +21,7 @@ void register_dtensor() {
                   "another library in this process already handles LibTorch's dispatch key Fake; "
                   "there can be only one DTensor implementation per process");
     }
-    // The destructor of a torch::Library unregisters its kernels, so both objects live as long as
+    // The destructor of a torch::Library unregisters its kernels, so these objects live as long as
     // the process.
     static torch::Library fallback(
         torch::Library::IMPL, "_", kDTensorKey, __FILE__, static_cast<uint32_t>(__LINE__));
@@ -28,6 +29,12 @@ void register_dtensor() {
     static torch::Library aten(
         torch::Library::IMPL, "aten", kDTensorKey, __FILE__, static_cast<uint32_t>(__LINE__));
     register_hot_operators(aten);
+    static torch::Library autograd(torch::Library::IMPL,
+                                   "aten",
+                                   c10::DispatchKey::AutogradCPU,
+                                   __FILE__,
+                                   static_cast<uint32_t>(__LINE__));
+    register_cross_entropy(autograd);
   });
 }
 

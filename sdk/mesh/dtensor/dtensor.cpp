@@ -57,18 +57,6 @@ Placements of_gradient(Placements p) {
   return p;
 }
 
-// Converts placements to integers, which a node can save.
-std::vector<int64_t> bits_of(const Placements& p) {
-  std::vector<int64_t> bits;
-  for (const Placement& placement : p) bits.push_back(placement.bits());
-  return bits;
-}
-Placements from_bits(const std::vector<int64_t>& bits) {
-  Placements p;
-  for (int a = 0; a < kMaxMeshAxes; ++a) p[a] = std::bit_cast<Placement>(bits[a]);
-  return p;
-}
-
 at::Tensor moved(const at::Tensor& t, const Placements& to) {
   DTensorMeta& meta = meta_of(t);
   return wrap(redistribute_local(*meta.mesh, meta.local, t.sizes().vec(), meta.placements, to),

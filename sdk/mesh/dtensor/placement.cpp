@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "yoke/text.hpp"
+
 namespace yoke::mesh {
 
 Part part_of(int64_t n, Coordinate at) {
@@ -20,13 +22,23 @@ Sizes local_sizes(Sizes sizes, const Placements& placements, const Coordinates& 
   return sizes;
 }
 
+std::vector<int64_t> bits_of(const Placements& placements) {
+  std::vector<int64_t> bits;
+  for (const Placement& placement : placements) bits.push_back(placement.bits());
+  return bits;
+}
+Placements from_bits(const std::vector<int64_t>& bits) {
+  Placements placements;
+  for (int a = 0; a < kMaxMeshAxes; ++a) placements[a] = std::bit_cast<Placement>(bits[a]);
+  return placements;
+}
+
 std::string to_string(const Placement& p) {
   switch (p.kind) {
     case Placement::kReplicate:
       return "R";
     case Placement::kShard:
-      return "S(" + std::to_string(p.dim) + ")" +
-             (p.blocks == 1 ? "" : "/" + std::to_string(p.blocks));
+      return p.blocks == 1 ? concat("S(", p.dim, ")") : concat("S(", p.dim, ")/", p.blocks);
     case Placement::kPartial:
       break;
   }
@@ -36,8 +48,8 @@ std::string to_string(const Placement& p) {
 
 std::string to_string(const Placements& placements, int axes) {
   if (axes == 1) return to_string(placements[0]);
-  std::string text = "[";
-  for (int a = 0; a < axes; ++a) text += (a == 0 ? "" : ", ") + to_string(placements[a]);
+  std::string text;
+  for (int a = 0; a < axes; ++a) text += concat(a == 0 ? "[" : ", ", to_string(placements[a]));
   return text + "]";
 }
 

@@ -53,6 +53,10 @@ inline constexpr Placement partial(Reduce reduce = Reduce::kSum) {
 inline constexpr int kMaxMeshAxes = 3;
 using Placements = std::array<Placement, kMaxMeshAxes>;
 
+// Convert placements to integers, which a node of autograd can save, and back.
+std::vector<int64_t> bits_of(const Placements& placements);
+Placements from_bits(const std::vector<int64_t>& bits);
+
 // This rank's index along an axis.
 struct Coordinate {
   int rank = 0;

@@ -70,9 +70,10 @@ struct Cuts {
     return per_sequence * sequences / cp +
            static_cast<int64_t>(weights * static_cast<double>(of.weights));
   }
-  // Gathered logits stay in GatherMemo, beside what the loss keeps.
-  int64_t gathered_logits(const CutBytes& kept) const {
-    return tp > 1 && !loss_parallel ? bytes({.logits = kept.logits}) : 0;
+  // Returns the bytes that exist while logits are gathered, beside the result: those of this rank,
+  // and those of all ranks before they are put in order.
+  int64_t gathering(const CutBytes& kept) const {
+    return tp > 1 && !loss_parallel ? bytes({.logits = kept.logits + kept.logits / tp}) : 0;
   }
 };
 
@@ -92,9 +93,10 @@ BlockCost cut_cost(const CutBlock& block, const Cuts& cuts) {
   Peaks peaks;
   for (uint64_t i = 0; i < block.num_passes; ++i) {
     const CutPass& point = block.passes[i];
-    peaks.add(point.kind, cuts.bytes(point.bytes));
+    const bool forward = point.kind == YOKE_FORECAST_FORWARD;
+    peaks.add(point.kind, cuts.bytes(point.bytes) + (forward ? cuts.gathering(block.kept) : 0));
   }
-  return {.activation = cuts.bytes(block.kept) + cuts.gathered_logits(block.kept),
+  return {.activation = cuts.bytes(block.kept),
           .carry = cuts.bytes(block.carry),
           .passes = peaks.result()};
 }

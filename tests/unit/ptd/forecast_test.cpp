@@ -68,8 +68,9 @@ void expect_as_wrapped(const Job& job) {
     EXPECT_EQ(predicted.grad_bytes, wrapped.grad_bytes);
     // The shards of a rank may have fewer hidden matrices than those of another.
     EXPECT_GE(predicted.optimizer_bytes, wrapped.optimizer_bytes);
-    if (job.optimizer != YOKE_MUON || job.shards == 1)
+    if (job.optimizer != YOKE_MUON || job.shards == 1) {
       EXPECT_EQ(predicted.optimizer_bytes, wrapped.optimizer_bytes);
+    }
     EXPECT_EQ(largest(predicted, &ForecastAction::unsharded_bytes), wrapped.unsharded_bytes);
     EXPECT_EQ(largest(predicted, &ForecastAction::activation_bytes), wrapped.activation_bytes);
     EXPECT_GT(wrapped.activation_bytes, 0);

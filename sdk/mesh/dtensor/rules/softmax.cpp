@@ -6,6 +6,7 @@
 
 #include "sdk/mesh/dtensor/redistribute.hpp"
 #include "sdk/mesh/dtensor/rules/rules.hpp"
+#include "sdk/mesh/dtensor/rules/targets.hpp"
 #include "yoke/error.hpp"
 
 namespace yoke::mesh {
@@ -131,32 +132,6 @@ Decision softmax_backward(const OpCall& call) {
 
 // ---- nll_loss over [N, C] ----
 
-// The targets on this rank, one for each row. column: local column of the target, 0 where it is
-// missing. missing: true where another rank has that column or the target is ignored.
-struct Targets {
-  at::Tensor column, missing;
-};
-Targets local_targets(const at::Tensor& targets, const Part& columns, int64_t ignored) {
-  at::Tensor column = targets - columns.begin;
-  at::Tensor missing =
-      column.lt(0).logical_or_(column.ge(columns.count)).logical_or_(targets.eq(ignored));
-  return {column.masked_fill_(missing, 0), missing};
-}
-
-// Throws for illegal targets, as ATen does for plain rows. Otherwise every rank would take an
-// illegal target for a column of another rank. On a device the check is left out, because it would
-// make the host wait.
-void check_targets(const at::Tensor& targets, int64_t classes, int64_t ignored) {
-  if (!targets.is_cpu() || targets.numel() == 0) return;
-  const at::Tensor wrong =
-      targets.lt(0).logical_or_(targets.ge(classes)).logical_and_(targets.ne(ignored));
-  if (!wrong.any().item<bool>()) return;
-  throw Error(YOKE_INVALID_ARGUMENT,
-              "target " + std::to_string(targets.masked_select(wrong)[0].item<int64_t>()) +
-                  "; allowed: 0 to " + std::to_string(classes - 1) + ", and " +
-                  std::to_string(ignored) + " for none");
-}
-
 // (self [N, C], target [N], weight?, reduction, ignore_index) -> (out, total_weight)
 Kernel nll_kernel(const Part& columns, int64_t classes) {
   return [columns, classes](Mesh&, torch::jit::Stack& stack) {
@@ -264,6 +239,24 @@ Decision nll_loss_backward(const OpCall& call) {
 }
 
 }  // namespace
+
+Targets local_targets(const at::Tensor& targets, const Part& columns, int64_t ignored) {
+  at::Tensor column = targets - columns.begin;
+  at::Tensor missing =
+      column.lt(0).logical_or_(column.ge(columns.count)).logical_or_(targets.eq(ignored));
+  return {column.masked_fill_(missing, 0), missing};
+}
+
+void check_targets(const at::Tensor& targets, int64_t classes, int64_t ignored) {
+  if (!targets.is_cpu() || targets.numel() == 0) return;
+  const at::Tensor wrong =
+      targets.lt(0).logical_or_(targets.ge(classes)).logical_and_(targets.ne(ignored));
+  if (!wrong.any().item<bool>()) return;
+  throw Error(YOKE_INVALID_ARGUMENT,
+              "target " + std::to_string(targets.masked_select(wrong)[0].item<int64_t>()) +
+                  "; allowed: 0 to " + std::to_string(classes - 1) + ", and " +
+                  std::to_string(ignored) + " for none");
+}
 
 void add_softmax_rules(RuleTable& rules) {
   rules["aten::_log_softmax"] = log_softmax;

@@ -207,6 +207,96 @@ TEST(DTensor, LogSoftmaxOverCutColumnsEqualsThatOfPlainRows) {
   });
 }
 
+// Returns the gradient of the loss's logits, and the loss; scale: gradient of the loss.
+std::pair<at::Tensor, at::Tensor> loss_of(const at::Tensor& logits,
+                                          const at::Tensor& targets,
+                                          double scale) {
+  const at::Tensor leaf = logits.detach().requires_grad_();
+  const at::Tensor loss =
+      at::cross_entropy_loss(leaf, targets, {}, at::Reduction::Sum, /*ignore_index=*/-100);
+  (loss * scale).backward();
+  return {is_dtensor(loss) ? full_tensor(loss.detach()) : loss.detach(),
+          is_dtensor(leaf) ? full_tensor(leaf.grad()) : leaf.grad()};
+}
+
+// Rows are cut along cp, columns along tp; a row has no target, one has a target whose column is
+// masked, one has its only finite columns on one rank. There are more rows than a group has.
+TEST(DTensor, CrossEntropyOverCutRowsAndColumnsEqualsThatOfPlainRows) {
+  for (const bool loss_parallel : {true, false}) {
+    const auto body = [](Mesh& mesh) {
+      const int64_t rows = 40, columns = 2501;  // rank 0 along tp has one column more
+      const at::Tensor logits = numbers({rows, columns}, 1) * 9;
+      logits[1].narrow(0, 1200, 1301).fill_(-INFINITY);
+      logits[2].narrow(0, 0, 1300).fill_(-INFINITY);
+      logits.select(1, 17).fill_(-INFINITY);
+      const at::Tensor targets = (at::arange(rows, at::kLong) * 61).remainder(1200);
+      targets[2] = 2500;
+      targets[3] = -100;
+      targets.narrow(0, 20, 3).fill_(-100);
+      for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+        const double bound = type == at::kDouble ? 1e-14 : 1e-6;
+        const auto [expected, gradient] = loss_of(logits.to(type), targets, 0.25);
+        ASSERT_TRUE(expected.isfinite().item<bool>());
+        for (const Placements& cut : {placements({shard(0), shard(1)}),
+                                      placements({replicate(), shard(1)}),
+                                      placements({shard(0), replicate()}),
+                                      placements({shard(0, 4), shard(0)}),
+                                      placements({shard(1), shard(1)})}) {
+          const at::Tensor x = distribute_tensor(logits.to(type), mesh, cut);
+          const auto [loss, dx] = loss_of(x, targets, 0.25);
+          EXPECT_LE(std::abs((loss / expected).item<double>() - 1), bound) << to_string(cut, 2);
+          EXPECT_LE(difference(dx, gradient), bound) << to_string(cut, 2);
+          const at::Tensor spread = distribute_tensor(targets, mesh, placements({shard(0)}));
+          EXPECT_TRUE(at::equal(loss_of(x, spread, 0.25).second, dx)) << to_string(cut, 2);
+        }
+      }
+    };
+    on_mesh({.cp = 2, .tp = 2}, body, [&](Mesh::Axis&, Mesh::Axis& tp) {
+      tp.loss_parallel = loss_parallel;
+    });
+  }
+}
+
+// The backward of a loss may not change logits that something else reads.
+TEST(DTensor, CrossEntropyKeepsItsLogitsAndCommunicatesOnce) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor logits = numbers({5, 6}, 1), targets = at::arange(5, at::kLong);
+    const at::Tensor x = distribute_tensor(logits, mesh, tp_only(shard(1))).detach();
+    x.requires_grad_();
+    std::vector<std::string> lines;
+    mesh.trace().set_sink([&](const std::string& line) { lines.push_back(line); });
+    const at::Tensor loss = at::cross_entropy_loss(x, targets, {}, at::Reduction::Sum);
+    ASSERT_EQ(lines.size(), 1u);
+    EXPECT_EQ(
+        lines[0],
+        "aten::cross_entropy_loss  [R, S(1)] -> [R, P(sum)]  | all-gather over tp (80 bytes);");
+    loss.backward();
+    mesh.trace().set_sink({});
+    EXPECT_TRUE(at::equal(full_tensor(x.detach()), logits));
+    targets[3] = 6;
+    EXPECT_THAT(refusal([&] { at::cross_entropy_loss(x, targets, {}, at::Reduction::Sum); }),
+                HasSubstr("target 6; allowed: 0 to 5"));
+  });
+}
+
+// Losses of another kind than a language model's are composed by LibTorch.
+TEST(DTensor, OtherCrossEntropiesEqualThoseOfPlainRows) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor logits = numbers({5, 6}, 1), targets = at::arange(5, at::kLong);
+    const at::Tensor x = distribute_tensor(logits, mesh, tp_only(shard(1)));
+    const auto both_equal = [&](const auto& loss) {
+      EXPECT_LE(difference(full_tensor(loss(x)), loss(logits)), 1e-14);
+    };
+    both_equal([&](const at::Tensor& t) { return at::cross_entropy_loss(t, targets); });
+    both_equal([&](const at::Tensor& t) {
+      return at::cross_entropy_loss(t, targets, {}, at::Reduction::None);
+    });
+    both_equal([&](const at::Tensor& t) {
+      return at::cross_entropy_loss(t, targets, {}, at::Reduction::Sum, -100, 0.1);
+    });
+  });
+}
+
 TEST(DTensor, PlacementsMustFit) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     EXPECT_THAT(refusal([&] { distribute_tensor(numbers({4}, 1), mesh, tp_only(shard(1))); }),
