@@ -47,7 +47,7 @@ class Reader {
   const Strategy1& agreed_strategy();
   void read_wrap_policy();
   void set_option(const char* key, std::string value, std::string_view from) {
-    fsdp_.options.push_back({key, std::move(value), from});
+    fsdp_.options.push_back({key, std::move(value), config_.label(from), config_.shown(from)});
   }
   void refuse(std::string_view name, std::string allowed, std::string hint) {
     messages_.push_back(

@@ -8,15 +8,11 @@
 #include <vector>
 
 #include "plugins/accelerate_compat/config/accelerate_config.hpp"
+#include "sdk/compat/delegate.hpp"
 
 namespace yoke::accelerate_compat {
 
-// An option for the inner backend.
-struct InnerOption {
-  std::string key;
-  std::string value;      // text as in a run file, but strings without quotes
-  std::string_view from;  // Key::name() of the key that sets it
-};
+using compat::InnerOption;
 
 struct Fsdp {
   bool shards = true;   // false for NO_SHARD, where all ranks are replicas

@@ -12,7 +12,6 @@
 #include "plugins/accelerate_compat/deepspeed.hpp"
 #include "plugins/accelerate_compat/fp16.hpp"
 #include "plugins/accelerate_compat/fp8.hpp"
-#include "plugins/accelerate_compat/inner.hpp"
 #include "sdk/compat/named_keys.hpp"
 #include "yoke/optimizer.h"
 #include "yoke/optimizer_name.hpp"
@@ -117,7 +116,7 @@ void note_unused_options(const YokePlanArgs& args, PlanMessages& messages) {
     messages.push_back({"accelerate_compat." + std::string(key),
                         "set",
                         "",
-                        concat("it has no effect: this run does not use DDP but ", Inner::kName),
+                        concat("it has no effect: this run does not use DDP but ", kInner),
                         true});
   }
 }
@@ -168,7 +167,7 @@ void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& 
   const bool sharded = strategy.engine == Strategy::kSharded;
   run_file.report(
       "distributed_type",
-      std::string("parallel_backend = \"") + (sharded ? Inner::kName : "accelerate_compat") + "\"");
+      std::string("parallel_backend = \"") + (sharded ? kInner : "accelerate_compat") + "\"");
   for (int axis = 0; axis < YOKE_NUM_AXES; ++axis) {
     if (!strategy.from[axis].empty())
       run_file.report(
@@ -182,8 +181,8 @@ void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& 
   for (const char* line : fp8_lines(config)) run_file.report(kPrecision, line);
   run_file.report(kAccumulation, "train.micro_batch = " + std::to_string(plan.micro_batch));
   for (const InnerOption& option : strategy.options)
-    run_file.report(option.from,
-                    std::string(Inner::kName) + "." + option.key + " = " + in_toml(option.value));
+    report.equivalent(
+        option.label, option.shown, concat(kInner, ".", option.key, " = ", in_toml(option.value)));
 }
 
 void plan_with_inner(const YokePlanArgs& args,
@@ -192,11 +191,15 @@ void plan_with_inner(const YokePlanArgs& args,
                      PlanReport& report) {
   PlanMessages messages;
   try {
-    Inner inner(args);
-    inner.set(chosen.strategy.options, chosen.config, messages);
-    inner.plan(args, chosen.strategy, chosen.config, plan, report);
+    compat::Delegate inner(args, kInner);
+    inner.set(chosen.strategy.options, messages);
+    const auto degree_label = [&](int axis) {
+      const std::string_view from = chosen.strategy.from[axis];
+      return chosen.config.is_given(from) ? chosen.config.label(from) : "";
+    };
+    inner.plan(args, degree_label, plan, report);
   } catch (const Error& e) {
-    messages.push_back({"accelerate_compat", Inner::kName, "a backend that can be used", e.what()});
+    messages.push_back({"accelerate_compat", kInner, "a backend that can be used", e.what()});
   }
   report.add(messages);
 }

@@ -7,7 +7,6 @@
 
 #include "plugins/accelerate_compat/config/options.hpp"
 #include "plugins/accelerate_compat/ddp/replica.hpp"
-#include "plugins/accelerate_compat/inner.hpp"
 #include "plugins/accelerate_compat/plan.hpp"
 #include "yoke/torch.hpp"
 
@@ -43,9 +42,9 @@ class AccelerateCompat : public Backend {
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {
     const Chosen chosen = chosen_for(args);
     if (chosen.strategy.engine == Strategy::kDdp) return context_of<Replica, Environment>(args);
-    Inner inner(*args.host);
+    compat::Delegate inner(*args.host, kInner);
     PlanMessages messages;  // already reported when the plan was made
-    inner.set(chosen.strategy.options, chosen.config, messages);
+    inner.set(chosen.strategy.options, messages);
     return inner.init(*args.plan);
   }
 };

@@ -70,6 +70,9 @@ class Chooser {
   // Returns the name of the key that chooses the kind.
   const char* kind_key() const { return config_.is_given(kType) ? kType : kUseFsdp; }
   int32_t& degree(int axis) { return strategy_.degree[axis]; }
+  void set_option(const char* key, std::string value, std::string_view from) {
+    strategy_.options.push_back({key, std::move(value), config_.label(from), config_.shown(from)});
+  }
   void refuse(std::string_view name, std::string allowed, std::string hint) {
     messages_.push_back(
         {config_.label(name), config_.shown(name), std::move(allowed), std::move(hint)});
@@ -139,7 +142,7 @@ void Chooser::read_cp_exchange() {
   if (*exchange != "ALLGATHER" && *exchange != "ALLTOALL")
     return refuse(kExchange, "allgather, alltoall", "Accelerate has no other strategy");
   const char* value = *exchange == "ALLGATHER" ? "all_gather" : "ring";
-  strategy_.options.push_back({"cp_attention", value, kExchange});
+  set_option("cp_attention", value, kExchange);
 }
 
 // A key that has no effect here has none in Accelerate either, except with tp.
@@ -150,7 +153,7 @@ void Chooser::read_fp8_gather() {
   } else if (degree(YOKE_TP) > 1) {
     note(kFp8Gather, "no effect with tp: parameters are gathered in bf16, which changes no result");
   } else {
-    strategy_.options.push_back({"fp8_gather", "true", kFp8Gather});
+    set_option("fp8_gather", "true", kFp8Gather);
   }
 }
 

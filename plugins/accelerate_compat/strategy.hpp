@@ -12,6 +12,9 @@
 
 namespace yoke::accelerate_compat {
 
+// The backend that runs everything except for DDP.
+inline constexpr const char* kInner = "ptd";
+
 struct Strategy {
   enum Engine {
     kDdp,      // this plugin's own DDP
