@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "plugins/megatron_compat/config/run_lines.hpp"
+#include "plugins/megatron_compat/fsdp.hpp"
 #include "plugins/megatron_compat/stages.hpp"
 #include "sdk/compat/flat_plan.hpp"
 #include "yoke/plan.h"
@@ -66,8 +67,8 @@ void check_model_parallel(const Config& config,
 // Without it, all data ranks are replicas.
 void resolve_degrees(const Settings& settings, YokePlan& plan, PlanMessages& messages) {
   const int32_t ranks = compat::data_ranks(plan);
-  const bool distributed = settings.distributed_optimizer;
-  if (distributed && ranks % settings.instances != 0) {
+  const bool shards = settings.distributed_optimizer || settings.fsdp;
+  if (shards && ranks % settings.instances != 0) {
     messages.push_back({"megatron_compat.num_distributed_optimizer_instances",
                         concat(settings.instances),
                         list_text(divisors(ranks)),
@@ -75,11 +76,10 @@ void resolve_degrees(const Settings& settings, YokePlan& plan, PlanMessages& mes
     return;
   }
   compat::resolve_data_degrees(
-      static_cast<int32_t>(distributed ? settings.instances : ranks),
-      distributed
-          ? "with the distributed optimizer, dp_degree is "
-            "megatron_compat.num_distributed_optimizer_instances, and all others are dp_shards"
-          : "without megatron_compat.use_distributed_optimizer all of them are replicas",
+      static_cast<int32_t>(shards ? settings.instances : ranks),
+      shards ? "with the distributed optimizer or FSDP, dp_degree is "
+               "megatron_compat.num_distributed_optimizer_instances, and all others are dp_shards"
+             : "without megatron_compat.use_distributed_optimizer all of them are replicas",
       plan,
       messages);
 }
@@ -103,9 +103,9 @@ class Equivalents {
   }
   void report_degrees(const Settings& settings) {
     const int64_t data = data_ranks(config_, config_.launched().value_or(0));
-    if (!config_.launched() || (settings.distributed_optimizer && data % settings.instances != 0))
-      return;
-    const int64_t replicas = settings.distributed_optimizer ? settings.instances : data;
+    const bool shards = settings.distributed_optimizer || settings.fsdp;
+    if (!config_.launched() || (shards && data % settings.instances != 0)) return;
+    const int64_t replicas = shards ? settings.instances : data;
     report_launched("dp_degree", replicas);
     report_launched("dp_shards", data / replicas);
   }
@@ -125,7 +125,7 @@ class Equivalents {
              : argument.form == Form::kInt  ? value
                                             : concat("\"", value, "\""));
     }
-    if (!options_.given("loss"))
+    if (!options_.given("loss") && !settings.fsdp)
       report("--calculate-per-token-loss",
              "megatron_compat.loss",
              settings.loss == Loss::kPerToken ? "\"per_token\"" : "\"mean_of_means\"");
@@ -169,11 +169,16 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
       messages);
   const auto lines = run_lines(config, compat::data_ranks(plan), messages);
   compat::check_lines(config, lines, *args.model, plan, messages);
-  const mesh::Pipeline pipeline =
-      pipeline_of(*args.model, config, settings, plan.degree[YOKE_PP], messages);
-  compat::check_pipeline(*args.model, pipeline, plan, messages);
+  if (!settings.fsdp) {
+    const mesh::Pipeline pipeline =
+        pipeline_of(*args.model, config, settings, plan.degree[YOKE_PP], messages);
+    compat::check_pipeline(*args.model, pipeline, plan, messages);
+  }
   report_equivalents(config, options, settings, lines, report);
   report.add(messages);
+  // A product of degrees that is not the world size has been reported.
+  if (settings.fsdp && yoke_degree_product(plan.degree) == plan.world_size)
+    return plan_with_fsdp(args, config, settings, plan, report);
   compat::check_model(
       *args.model, settings.sequence_parallel, "remove --sequence-parallel", plan, report);
 }

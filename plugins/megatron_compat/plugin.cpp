@@ -5,6 +5,7 @@
 
 #include "plugins/megatron_compat/config/config.hpp"
 #include "plugins/megatron_compat/engine.hpp"
+#include "plugins/megatron_compat/fsdp.hpp"
 #include "plugins/megatron_compat/plan.hpp"
 #include "sdk/compat/flat_description.hpp"
 #include "yoke/backend.hpp"
@@ -28,6 +29,8 @@ class MegatronCompat : public Backend {
   }
 
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {
+    const Settings settings = settings_of(args);
+    if (settings.fsdp) return fsdp_context(args, settings);
     return context_of<Engine, Environment>(args);
   }
 };

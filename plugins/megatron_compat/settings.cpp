@@ -2,6 +2,7 @@
 // does when it starts.
 #include "plugins/megatron_compat/settings.hpp"
 
+#include "plugins/megatron_compat/fsdp.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::megatron_compat {
@@ -23,6 +24,8 @@ class Reader {
     read_loss(loss);
     read_recompute();
     read_model_parallel();
+    read_fsdp(config_, settings_, messages_);
+    if (!settings_.fsdp) check_buckets();
     check_engine();
     check_stages();
     return settings_;
@@ -105,7 +108,7 @@ class Reader {
              "unset",
              "with uneven ranks use --num-virtual-stages-per-pipeline-rank");
   }
-  void check_engine() {
+  void check_buckets() {
     const bool distributed = settings_.distributed_optimizer;
     if (settings_.overlap_param_gather && !(distributed && settings_.overlap_grad_reduce))
       refuse("--overlap-param-gather",
@@ -126,6 +129,8 @@ class Reader {
     if (settings_.pad_buckets && !distributed)
       note("--ddp-pad-buckets-for-high-nccl-busbw",
            "no effect: buckets are padded only with --use-distributed-optimizer");
+  }
+  void check_engine() {
     if (config_.is_given("--accumulate-allreduce-grads-in-fp32") &&
         config_.is_given("--grad-reduce-in-bf16"))
       refuse("--grad-reduce-in-bf16",

@@ -68,6 +68,34 @@ TEST(MegatronImport, PrintsARunFileThatTrains) {
   EXPECT_THAT(other.err, HasSubstr("means train.warmup = 1, but the run has train.warmup = 2"));
 }
 
+TEST(MegatronImport, TrainsWithFsdp) {
+  const Playground p;
+  std::string script = kScript;
+  script.replace(script.find("GPUS:-2"), 7, "GPUS:-4");
+  const std::string words = "--use-distributed-optimizer";
+  script.replace(
+      script.find(words), words.size(), "--use-torch-fsdp2 --tensor-model-parallel-size 2");
+  p.folder().write("run.sh", script);
+  const SubprocessResult r = p.yoke({"config", "import", "run.sh", "data.path=text.txt"});
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  EXPECT_THAT(r.out, HasSubstr("\nmegatron_compat.use_torch_fsdp2 = true "));
+  p.folder().write("imported.toml", r.out);
+  const std::vector<std::string> args = {
+      "train", "imported.toml", "--virtual", "4", "megatron_compat.args_file=run.sh"};
+  const SubprocessResult run = p.yoke(args);
+  EXPECT_EQ(run.ending.exit_code, 0) << run.out << run.err;
+  EXPECT_THAT(run.out, HasSubstr("unsharded "));
+
+  // A refusal of ptd names the argument that caused it.
+  std::vector<std::string> other = args;
+  other.push_back("ptd.sequence_parallel=true");
+  const SubprocessResult refused = p.yoke(other);
+  EXPECT_EQ(refused.ending.exit_code, 2);
+  EXPECT_THAT(refused.err,
+              HasSubstr("ptd.sequence_parallel = true; allowed: false or unset; "
+                        "megatron_compat.sequence_parallel = false requires otherwise"));
+}
+
 // Writes NAME.bin and NAME.idx with 40 documents, whose ids fit the model of the script.
 void write_dataset(const Playground& p, const std::string& name) {
   const IndexedDataset dataset = indexed_dataset<uint8_t>(std::vector<int32_t>(40, 30), 1);

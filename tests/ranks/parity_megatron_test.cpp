@@ -70,6 +70,56 @@ INSTANTIATE_TEST_SUITE_P(
                {"dp_shard", 2, 2.1, 0, 0, true}}),
     layout_name);
 
+// FSDP, which ptd runs. Parameters are gathered for the forward and for the backward, unless they
+// are kept.
+const Args kFsdp = {"megatron_compat.use_torch_fsdp2=true", "ptd.unit_bytes=1"};
+
+INSTANTIATE_TEST_SUITE_P(
+    MegatronCompatFsdp,
+    Parity,
+    ::testing::Values(
+        Layout{"shards_2_processes",
+               "megatron_compat",
+               with({"--nproc", "2"}, kFsdp),
+               kBase,
+               {"dp_shard", 3, 3, 1}},
+        Layout{"shards_2_kept",
+               "megatron_compat",
+               with({"--virtual", "2", "megatron_compat.torch_fsdp2_no_reshard_after_forward=true"},
+                    kFsdp),
+               kBase,
+               {"dp_shard", 2, 2}},
+        Layout{"instances_2_of_2_shards",
+               "megatron_compat",
+               {"--virtual",
+                "4",
+                "ptd.unit_bytes=1",
+                "megatron_compat.use_megatron_fsdp=true",
+                "megatron_compat.data_parallel_sharding_strategy=optim_grads_params",
+                "megatron_compat.num_distributed_optimizer_instances=2"},
+               kBase,
+               {"dp_replicate", 0.5, 0.6}},
+        Layout{"shards_2_tp_2_recomputed",
+               "megatron_compat",
+               with({"--virtual",
+                     "4",
+                     "tp_degree=2",
+                     "megatron_compat.recompute_granularity=full",
+                     "megatron_compat.recompute_method=uniform",
+                     "megatron_compat.recompute_num_layers=1"},
+                    kFsdp),
+               kBase,
+               kAnyTraffic},
+        Layout{"shards_2_of_the_optimizer",
+               "megatron_compat",
+               {"--virtual",
+                "2",
+                "megatron_compat.use_megatron_fsdp=true",
+                "megatron_compat.data_parallel_sharding_strategy=optim"},
+               kBase,
+               {"dp_shard", 2, 2.1}}),
+    layout_name);
+
 // Each form of model parallelism alone, and together with the others and the engine's own.
 const Args kStages = {"pp_degree=2", "train.micro_batch=1"};
 const Args kSequence = {"tp_degree=2", "megatron_compat.sequence_parallel=true"};

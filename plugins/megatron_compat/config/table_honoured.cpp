@@ -11,7 +11,7 @@ using enum Form;
 // clang-format off
 constexpr Argument kRows[] = {
     {"--use-distributed-optimizer", kHonoured, kSwitch, "", "", "cuts every bucket into one shard for each data rank; a rank updates its shards and keeps moments and fp32 copies of them only. The data ranks become dp_shards; without it, dp_degree"},
-    {"--num-distributed-optimizer-instances", kHonoured, kInt, "1", "", "number of groups of ranks that each hold all shards; becomes dp_degree, and dp_shards is the number of data ranks divided by it"},
+    {"--num-distributed-optimizer-instances", kHonoured, kInt, "1", "", "number of groups of ranks that each hold all shards; becomes dp_degree, and dp_shards is the number of data ranks divided by it; also with --use-megatron-fsdp"},
     {"--overlap-grad-reduce", kHonoured, kSwitch, "", "", "reduces a bucket as soon as its last gradient is complete, while the backward continues; without it there is one bucket, which is reduced after the backward"},
     {"--overlap-param-gather", kHonoured, kSwitch, "", "", "gathers the parameters of a bucket before the first block that reads them in the next forward; without it, after the update"},
     {"--ddp-bucket-size", kHonoured, kInt, "", "", "a bucket is full with this many elements; the default is the larger of 40,000,000 and 1,000,000 for each data rank"},
@@ -30,6 +30,12 @@ constexpr Argument kRows[] = {
     {"--account-for-embedding-in-pipeline-split", kHonoured, kSwitch, "", "", "counts the embedding as a layer when layers are shared among pipeline ranks"},
     {"--account-for-loss-in-pipeline-split", kHonoured, kSwitch, "", "", "counts the head with the loss as a layer when layers are shared among pipeline ranks"},
     {"--pipeline-model-parallel-layout", kHonoured, kWord, "", "", "the stages written out: E embedding, t layer, L loss, | between stages, as in Et*3|(tt|)*2L"},
+    {"--use-torch-fsdp2", kHonoured, kSwitch, "", "", "FSDP: all data ranks share parameters, gradients and moments, as dp_shards. The backend ptd trains then, as with all arguments about FSDP"},
+    {"--torch-fsdp2-no-reshard-after-forward", kHonoured, kSwitch, "", "", "with --use-torch-fsdp2: keeps gathered parameters from the forward to the backward"},
+    {"--use-megatron-fsdp", kHonoured, kSwitch, "", "", "shards what --data-parallel-sharding-strategy says, which must be given"},
+    {"--use-custom-fsdp", kHonoured, kSwitch, "", "", "the old name of --use-megatron-fsdp"},
+    {"--data-parallel-sharding-strategy", kHonoured, kWord, "", "no_shard|optim|optim_grads|optim_grads_params", "with --use-megatron-fsdp: optim_grads_params is FSDP, optim is --use-distributed-optimizer, no_shard is neither; optim_grads is refused"},
+    {"--outer-dp-sharding-strategy", kHonoured, kWord, "no_shard", "no_shard", "with several instances, each holds all shards, and gradients are summed over the instances"},
     {"--recompute-granularity", kHonoured, kWord, "", "full|selective", "full computes layers again in the backward instead of keeping their activations; selective means the scores of attention, which are never kept here"},
     {"--recompute-method", kHonoured, kWord, "", "uniform|block", "with --recompute-granularity full: uniform keeps the input of every --recompute-num-layers layers; block computes that many layers again, one at a time, and keeps the activations of the others"},
     {"--recompute-num-layers", kHonoured, kInt, "", "", "number of layers, see --recompute-method"},

@@ -8,9 +8,6 @@ namespace {
 using enum Handling;
 
 // clang-format off
-constexpr std::string_view kFsdp[] = {
-    "--data-parallel-sharding-strategy", "--outer-dp-sharding-strategy", "--torch-fsdp2-no-reshard-after-forward",
-};
 constexpr std::string_view kFaultInjection[] = {
     "--fault-injector-delay-start-iteration", "--fault-injector-fault-delay", "--fault-injector-fault-probabilities",
     "--fault-injector-fault-types", "--fault-injector-mtti-seconds", "--fault-injector-num-ranks",
@@ -153,7 +150,6 @@ constexpr std::string_view kVision[] = {
 };
 
 constexpr Group kGroups[] = {
-    {kInert, "it applies only with --use-megatron-fsdp or --use-torch-fsdp2", kFsdp},
     {kInert, "it applies only with fault injection", kFaultInjection},
     {kInert, "its feature is not supported", kOfRefusedFeatures},
     {kInert, "it applies only to biencoders", kBiencoder},

@@ -114,7 +114,7 @@ constexpr Argument kRows[] = {
     {"--pretrained-checkpoint", kNote, kWord, "", "", "set model.from; Megatron's own checkpoints are not read yet"},
     {"--finetune", kNote, kSwitch, "", "", "set model.from"},
     {"--ckpt-step", kNote, kInt, "", "", "set checkpoint.resume to the path of a checkpoint"},
-    {"--ckpt-format", kRun, kWord, "torch_dist", "torch_dist", "checkpoints have one format, that of Yoke"},
+    {"--ckpt-format", kRun, kWord, "torch_dist", "torch_dist|torch_dcp|fsdp_dtensor", "checkpoints have one format, that of Yoke"},
     {"--auto-detect-ckpt-format", kRun, kSwitch, "", "", "checkpoints have one format, that of Yoke"},
     {"--dist-ckpt-format", kRun, kWord, "torch_dist", "torch_dist", "checkpoints have one format, that of Yoke"},
     {"--use-dist-ckpt", kRun, kSwitch, "", "", "checkpoints have one format, that of Yoke"},

@@ -19,18 +19,12 @@ using yoke::testing::read_source;
 using yoke::testing::setting_groups;
 using yoke::testing::setting_rows;
 
-// Degrees, which the run decides, arguments of FSDP, which this backend does not run, and of data
-// and rates that a run file cannot express. The list has the class that they would have.
+// Degrees, which the run decides, and arguments of data and rates that a run file cannot express.
+// The list has the class that they would have.
 const std::map<std::string, Handling> kElsewhere = {
     {"--tensor-model-parallel-size", Handling::kRun},
     {"--pipeline-model-parallel-size", Handling::kRun},
     {"--context-parallel-size", Handling::kRun},
-    {"--use-megatron-fsdp", Handling::kRefused},
-    {"--use-custom-fsdp", Handling::kRefused},
-    {"--use-torch-fsdp2", Handling::kRefused},
-    {"--data-parallel-sharding-strategy", Handling::kInert},
-    {"--outer-dp-sharding-strategy", Handling::kInert},
-    {"--torch-fsdp2-no-reshard-after-forward", Handling::kInert},
     {"--yaml-cfg", Handling::kRefused},
     {"--warmup", Handling::kRefused},
     {"--eod-mask-loss", Handling::kRefused},

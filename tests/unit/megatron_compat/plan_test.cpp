@@ -138,7 +138,6 @@ TEST(CommandLine, IsRefusedWithTheReason) {
       {"--kv-channels 16", "--kv-channels = 16; allowed: 8"},
       {"--max-position-embeddings 32", "it is below --seq-length"},
       {"--sequence-parallel", "it needs a --tensor-model-parallel-size above 1"},
-      {"--use-torch-fsdp2", "use parallel_backend = \"ptd\" with dp_shards"},
       {"--decoupled-lr 1", "all parameters have one learning rate"},
       {"--rampup-batch-size 2 2 100", "the global batch is constant"},
       {"--mock-data", "set data.path"},
