@@ -168,6 +168,7 @@ struct CheckpointConfig {
 
 struct MetricsConfig {
   int64_t every = 10;  // steps
+  std::string line = "torchtitan";
   bool tensorboard = true;
 };
 

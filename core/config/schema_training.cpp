@@ -237,6 +237,12 @@ std::vector<Key> training_keys() {
        "never | auto (continue an unfinished run) | path of a checkpoint"},
 
       {"metrics.every", FIELD(metrics.every), count_from(1), "", kFree, "steps between log lines"},
+      {"metrics.line",
+       FIELD(metrics.line),
+       kAny,
+       "torchtitan|megatron|nanotron",
+       kFree,
+       "program whose format the log lines have"},
       {"metrics.tensorboard",
        FIELD(metrics.tensorboard),
        kAny,

@@ -44,7 +44,12 @@ MetricsReporter::MetricsReporter(const Job& job,
     : job_(job),
       world_(world),
       log_(log),
-      colour_(wants_colour() && (log.shows_progress() || ::isatty(STDOUT_FILENO) == 1)),
+      lines_(job.config.run.metrics.line,
+             {job.config.run.train.steps,
+              job.plan->plan().global_batch,
+              job.data.seq_len,
+              world.size()},
+             wants_colour() && (log.shows_progress() || ::isatty(STDOUT_FILENO) == 1)),
       first_step_(start.step),
       begin_(Clock::now()),
       tokens_(start.next_sample * job.data.seq_len) {
@@ -200,7 +205,7 @@ std::optional<Straggler> MetricsReporter::straggler() {
 template <class Metrics>
 void MetricsReporter::publish(const Metrics& metrics) {
   if (!file_) return;
-  log_.info(log_line(metrics, colour_));
+  log_.info(lines_.of(metrics, std::chrono::system_clock::now()));
   file_->write(metrics);
   if (events_) events_->write(metrics.step, scalars(metrics));
 }

@@ -10,7 +10,7 @@
 #include "core/backend/backend_events.hpp"
 #include "core/base/log.hpp"
 #include "core/comm/world.hpp"
-#include "core/metrics/metrics.hpp"
+#include "core/metrics/log_lines.hpp"
 #include "core/metrics/tensorboard.hpp"
 #include "core/run/checkpointing.hpp"
 #include "core/run/job.hpp"
@@ -88,7 +88,7 @@ class MetricsReporter {
   Log& log_;
   std::unique_ptr<MetricsFile> file_;  // rank 0 only
   std::unique_ptr<EventFile> events_;  // rank 0, if metrics.tensorboard is set
-  const bool colour_;
+  LogLines lines_;
   const int64_t first_step_;
   const Clock::time_point begin_;
   Clock::time_point last_progress_;

@@ -5,9 +5,11 @@
 
 #include <bit>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "core/metrics/log_lines.hpp"
 #include "tests/unit/metrics/temp_folder.hpp"
 #include "yoke/error.hpp"
 
@@ -39,6 +41,60 @@ TEST(LogLine, LooksLikeTorchtitans) {
   EXPECT_EQ(log_line(example(), false),
             "step: 10  loss:  5.1234  grad_norm:   1.23  lr: 3.0e-04  memory:  1.00GiB(0.5%)  "
             "tps: 12,345  tflops: 0.12  comm: 12.3%");
+}
+
+// A time in the zone of the test.
+std::chrono::system_clock::time_point at_noon() {
+  std::tm day{};
+  day.tm_year = 126;
+  day.tm_mon = 10;
+  day.tm_mday = 27;
+  day.tm_hour = 12;
+  day.tm_isdst = -1;
+  return std::chrono::system_clock::from_time_t(std::mktime(&day)) +
+         std::chrono::microseconds(1234);
+}
+constexpr LoggedRun kRun = {1000, 8, 512, 4};
+
+TEST(LogLines, LookLikeMegatrons) {
+  LogLines lines("megatron", kRun, true);
+  StepMetrics m = example();
+  EXPECT_EQ(
+      lines.of(m, at_noon()),
+      " [2026-11-27 12:00:00.001234] iteration       10/    1000 | consumed samples:         "
+      "  80 | elapsed time per iteration (ms): 250.0 | throughput per GPU (TFLOP/s/GPU): 0.1 "
+      "| learning rate: 3.000000E-04 | global batch size:     8 | lm loss: 5.123410E+00 | "
+      "loss scale: 1.0 | grad norm: 1.234 | number of skipped iterations:   0 | number of nan "
+      "iterations:   0 |");
+  m.loss_scale = 65536;
+  m.skipped = 2;
+  m.tflops = 0;
+  m.grad_norm = NAN;
+  const std::string second = lines.of(m, at_noon());
+  EXPECT_THAT(second, HasSubstr("| loss scale: 65536.0 | number of skipped iterations:   2 |"));
+  EXPECT_THAT(second, Not(HasSubstr("throughput")));
+  // Skipped steps are counted since the line before.
+  EXPECT_THAT(lines.of(m, at_noon()), HasSubstr("number of skipped iterations:   0 |"));
+  EXPECT_EQ(lines.of(EvalMetrics{10, 2, 512, 1}, at_noon()),
+            " [2026-11-27 12:00:00.001234] validation loss at iteration 10 | lm loss value: "
+            "2.000000E+00 | lm loss PPL: 7.389056E+00 | ");
+}
+
+TEST(LogLines, LookLikeNanotrons) {
+  LogLines lines("nanotron", kRun, true);
+  StepMetrics m = example();
+  EXPECT_EQ(lines.of(m, at_noon()),
+            "iteration: 10 / 1000 | consumed_tokens: 41K | time_per_iteration_ms: 250 | "
+            "tokens_per_sec: 12.3K | tokens_per_sec_per_gpu: 3.09K | global_batch_size: 4.1K | "
+            "lm_loss: 5.12 | lr: 0.0003 | model_tflops_per_gpu: 0.123 | grad_norm: 1.23 | "
+            "eta: 0:04:07");
+  m.tokens = 999'950'000;
+  m.step_seconds = 100;
+  EXPECT_THAT(lines.of(m, at_noon()), HasSubstr("consumed_tokens: 1G |"));
+  EXPECT_THAT(lines.of(m, at_noon()), HasSubstr("eta: 1 day, 3:30:00"));
+  EXPECT_EQ(lines.of(EvalMetrics{10, 2, 512, 1}, at_noon()),
+            log_line(EvalMetrics{10, 2, 512, 1}, true));
+  EXPECT_EQ(LogLines("torchtitan", kRun, false).of(m, at_noon()), log_line(m, false));
 }
 
 TEST(LogLine, ShowsMfuOnlyWhereThePeakIsKnown) {
