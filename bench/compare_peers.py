@@ -225,9 +225,7 @@ def run_pair(options, data, folder):
         "loss_difference": largest_difference(yoke.losses, peer.losses, LOSS_STEPS),
         "norm_difference": largest_difference(yoke.norms, peer.norms, LOSS_STEPS),
     }
-    if pair["loss_difference"] > LOSS_BOUND:
-        pair.update(compare_fp64(options, data, folder / "fp64", yoke, peer))
-    return pair
+    return pair, yoke, peer
 
 
 def torch_version():
@@ -264,9 +262,12 @@ def compare(options, folder):
         make_text(data)
     elif not data.exists():
         raise SystemExit(f"--data {data} does not exist; leave it out to use a made-up text")
-    pairs = []
+    pairs, in_fp64 = [], {}
     for n in range(1, options.pairs + 1):
-        pair = run_pair(options, data.resolve(), folder / f"pair{n}")
+        pair, yoke, peer = run_pair(options, data.resolve(), folder / f"pair{n}")
+        if pair["loss_difference"] > LOSS_BOUND and not in_fp64:  # equal for all pairs
+            in_fp64 = compare_fp64(options, data.resolve(), folder / "fp64", yoke, peer)
+        pair.update(in_fp64)
         pairs.append(pair)
         print("pair {}: peer {peer_ms:.2f} ms {peer_mib:.0f} MiB, yoke {yoke_ms:.2f} ms {yoke_mib:.0f} MiB, "
               "ratio {ratio:.2f}, loss difference {loss_difference:.2g}, load {load:.1f}".format(n, **pair), flush=True)
