@@ -97,6 +97,15 @@ void check_precision(YokePlan& plan, PlanReport& report) {
       "leave it unset; gradients must not be less precise than the computation");
 }
 
+// Attention over a cut sequence with a mask waits for the device, which a recorded step cannot do.
+void check_recording(const YokePlan& plan, const PtdOptions& options, PlanReport& report) {
+  if (options.cuda_graph && plan.degree[YOKE_TP] * plan.degree[YOKE_CP] > 1)
+    report.refuse("ptd.cuda_graph",
+                  "true",
+                  "false",
+                  "a step with tensor or context parallelism cannot be recorded yet");
+}
+
 void check_optimizer(const YokePlan& plan, PlanReport& report) {
   const int32_t kind = plan.optimizer->kind;
   if (yoke_is_muon(kind) && plan.degree[YOKE_TP] > 1) {
@@ -242,6 +251,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   check_optimizer(plan, report);
   check_model(*args.model, report);
   check_exact_sums(*args.model, plan, options, report);
+  check_recording(plan, options, report);
   check_fp8_gather(*args.model, plan, options, report);
   complete_pipeline(*args.model, options, plan, report);
   note_idle_options(args, plan, options, report);

@@ -17,6 +17,7 @@ import references  # noqa: E402
 import step_trace  # noqa: E402
 
 CAPTURED = "ptd.cuda_graph=true"
+SAME_LOSS = 2e-6  # largest relative difference of losses in fp32, level L1 of `yoke compare`
 CARD_FILE = "card.json"  # what `measure` names the output of card.py
 NCCL_TEST = "nccl_gpu_test"
 START_SECONDS = 15  # of the time of a step that a program of bench/gpu gets, for starting and for ending in order
@@ -122,26 +123,41 @@ def free_port():
         return s.getsockname()[1]
 
 
+# Layouts of two ranks that must have the same losses.
+TWO_RANKS = {"fsdp": [], "tp": ["tp_degree=2"], "cp": ["cp_degree=2"], "pp": ["pp_degree=2"]}
+
+
 def two_ranks(context):
-    """Trains with two ranks that share one GPU. NCCL refuses two ranks on the same GPU of a host, so each rank has a
-    different host id, as if on two machines."""
-    run = context.folder / "two_ranks"
+    """Trains with two ranks that share one GPU, in several layouts, and compares their losses. NCCL refuses two ranks
+    on the same GPU of a host, so each rank has a different host id, as if on two machines."""
+    losses = {name: train_two_ranks(context, name, words) for name, words in TWO_RANKS.items()}
+    expected = losses["fsdp"]
+    bad = [name for name, loss in losses.items() if abs(loss - expected) > SAME_LOSS * abs(expected)]
+    if bad:
+        raise Failed(f"{', '.join(bad)}: other losses than fsdp: {losses}")
+    return losses
+
+
+def train_two_ranks(context, name, words):
+    """Returns the loss of the third step."""
+    run = context.folder / f"two_ranks_{name}"
     common = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
               "MASTER_PORT": str(free_port()), "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
-    words = [context.yoke, "train", *context.parity(), "train.steps=3", "comm.timeout=120", f"run.dir={run}",
-             f"device={context.device}"]
-    ranks = [context.start(words, {**common, "RANK": str(rank), "NCCL_HOSTID": f"rank{rank}"}) for rank in range(2)]
+    command = [context.yoke, "train", *context.parity(), "train.steps=3", "comm.timeout=120", f"run.dir={run}",
+               f"device={context.device}", *words]
+    ranks = [context.start(command, {**common, "RANK": str(rank), "NCCL_HOSTID": f"rank{rank}"}) for rank in range(2)]
     try:
         ends = [context.finish(process) for process in ranks]
     finally:
         for process in ranks:
             if process.poll() is None:
                 end(process)
-    bad = [f"rank {rank} ended with {code}: {tail(out)}" for rank, (code, out) in enumerate(ends) if code != 0]
+    bad = [f"{name}: rank {rank} ended with {code}: {tail(out)}" for rank, (code, out) in enumerate(ends) if code != 0]
+    if bad and name == "fsdp":
+        raise NotHere("; ".join(bad))  # NCCL may refuse the GPU in spite of the host ids
     if bad:
-        raise NotHere("; ".join(bad))
-    last = json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
-    return {"loss": last["loss"], "comm": last["comm"]}
+        raise Failed("; ".join(bad))
+    return json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["loss"]
 
 
 def tests(context):
@@ -287,7 +303,7 @@ STEPS = [Step(doctor, on_card=25, on_cpu=10, limit=120),
          Step(nccl, on_card=15, on_cpu=5, limit=60),
          Step(tests, on_card=90, on_cpu=10, limit=300),
          Step(trace, on_card=60, on_cpu=30, limit=240),
-         Step(two_ranks, on_card=30, on_cpu=15, limit=200),
+         Step(two_ranks, on_card=60, on_cpu=40, limit=300),
          Step(atlas, on_card=95, on_cpu=15, limit=180),
          Step(mfu, on_card=150, on_cpu=60, limit=560),
          Step(kernels, on_card=60, on_cpu=30, limit=240),

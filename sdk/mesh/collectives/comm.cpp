@@ -7,26 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "yoke/text.hpp"
-
 namespace yoke::mesh {
-namespace {
-
-void require_device(const YokePlan& plan, const YokeHost& host) {
-  for (const auto& [axis, key] :
-       {std::pair(YOKE_TP, "tp_degree"), std::pair(YOKE_CP, "cp_degree")}) {
-    if (host.device.type != YOKE_DEVICE_CUDA || plan.degree[axis] == 1) continue;
-    throw Error(YOKE_INVALID_ARGUMENT,
-                concat(key,
-                       " = ",
-                       plan.degree[axis],
-                       " is not built yet for device = cuda; use dp_shards and dp_degree there, or "
-                       "device=cpu"));
-  }
-}
-
-}  // namespace
-
 const YokeCollectives& collectives_of(const YokeHost& host) {
   const YokeHeader* service =
       host.get_service(host.ctx, "yoke.collectives/1", offsetof(YokeCollectives, send));
@@ -134,7 +115,6 @@ Comm comm_along(std::initializer_list<int> axes,
 }
 
 ModelComms ModelComms::make(const YokePlan& plan, bool stages_return, const YokeHost& host) {
-  require_device(plan, host);
   const auto along = [&](int axis, const char* purpose) {
     return comm_along({axis}, purpose, plan, host);
   };

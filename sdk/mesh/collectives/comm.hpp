@@ -88,9 +88,7 @@ struct ModelComms {
 
   // Makes the communicators that have more than one rank. stages_return: a pipeline passes outputs
   // to lower ranks as well. Collective over the world. Throws Error(FAILED_PRECONDITION) if the
-  // host has no collectives, and Error(INVALID_ARGUMENT) for tp and cp on a GPU: distributed
-  // tensors have a rule for the CPU's attention only. A plan does not know the device, so it cannot
-  // refuse this.
+  // host has no collectives.
   static ModelComms make(const YokePlan& plan, bool stages_return, const YokeHost& host);
 };
 

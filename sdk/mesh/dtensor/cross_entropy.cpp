@@ -3,15 +3,14 @@
 // size about ten times, and the logits are often the largest tensor of a step. This file computes
 // the same with one pass forward and one backward.
 //
-// The forward reads the logits in groups of rows that fit into a core's cache, and keeps lse, the
+// The forward reads the logits in groups of rows that fit into the cache, and keeps lse, the
 // log-sum-exp of each row: where the vocabulary is cut, each rank computes that of its columns, and
-// the ranks exchange it. The backward recomputes the softmax: dlogits = (exp(logits - lse) -
-// onehot(target)) * dy. The loss of a rank is the sum of its rows' lse less the logits of the
-// targets that it has.
+// the ranks exchange it. Each rank then adds lse minus the logit for the targets whose column it
+// has. The backward recomputes the softmax: dlogits = (exp(logits - lse) - onehot(target)) * dy.
 //
-// The composition is decomposed above autograd, so a kernel that replaces it must be registered on
-// autograd's key, which plain tensors have too. Another key of DTensors would avoid that, but
-// LibTorch has no spare one above autograd.
+// The composition is decomposed above autograd. A kernel that replaces it must therefore be
+// registered on autograd's key, and plain tensors have this key too. LibTorch has no spare key
+// above autograd that only DTensors could have.
 #include "sdk/mesh/dtensor/cross_entropy.hpp"
 
 #include <ATen/ATen.h>
@@ -35,18 +34,16 @@ using torch::autograd::variable_list;
 
 constexpr int64_t kWhole = -1;  // no axis cuts the columns
 
-// Calls f(begin, count) for groups of rows that fit into the second-level cache of a core, on
-// several threads. The groups do not depend on the number of threads.
+// Calls f(begin, count) for groups of rows. On the CPU a group fits into the second-level caches of
+// the threads, among which LibTorch's operators divide it by rows. On a device there is one group.
 template <class F>
 void each_group(const at::Tensor& rows, F&& f) {
-  constexpr int64_t kCacheBytes = int64_t{256} << 10;
-  const int64_t row_bytes = rows.size(1) * rows.element_size();
-  const int64_t most = std::max<int64_t>(kCacheBytes / std::max<int64_t>(row_bytes, 1), 1);
-  const int64_t groups = (rows.size(0) + most - 1) / most;
-  at::parallel_for(0, groups, 1, [&](int64_t first, int64_t end) {
-    for (int64_t begin = first * most; begin < std::min(end * most, rows.size(0)); begin += most)
-      f(begin, std::min(most, rows.size(0) - begin));
-  });
+  if (!rows.is_cpu()) return f(0, rows.size(0));
+  const int64_t cache = (int64_t{256} << 10) * at::get_num_threads();
+  const int64_t row = std::max<int64_t>(rows.size(1) * rows.element_size(), 1);
+  const int64_t most = std::max<int64_t>(cache / row, 1);
+  for (int64_t begin = 0; begin < rows.size(0); begin += most)
+    f(begin, std::min(most, rows.size(0) - begin));
 }
 
 // Returns log(sum(exp(row))) of each row: [N, 1]. It is -inf where all columns are -inf, and
@@ -76,11 +73,6 @@ Part columns_of(const Mesh& mesh, int64_t cut, int64_t vocab) {
   return cut == kWhole ? Part{0, vocab} : part_of(vocab, mesh.coordinates()[cut]);
 }
 
-// Adds up the values of a column [N, 1] for the rows that are set, in double.
-at::Tensor sum_of(const at::Tensor& values, const at::Tensor& rows) {
-  return values.masked_fill(rows.logical_not().unsqueeze(1), 0).sum(at::kDouble);
-}
-
 // targets: those of this rank's rows, plain. cut: axis that cuts the columns, or kWhole.
 struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
   static at::Tensor forward(AutogradContext* ctx,
@@ -93,14 +85,15 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
     const Placements& at = meta_of(logits).placements;
     at::Tensor lse = log_sum_exp(rows);
     if (cut != kWhole) lse = over_ranks(mesh, cut, lse);
-    // Only the first rank along `cut` adds the lse of a row.
-    at::Tensor loss = cut == kWhole || mesh.rank(static_cast<int>(cut)) == 0
-                          ? sum_of(lse, targets.ne(ignored))
-                          : at::zeros({}, lse.options().dtype(at::kDouble));
     const Targets mine = local_targets(targets, columns_of(mesh, cut, logits.size(1)), ignored);
-    if (rows.size(1) > 0)
-      loss -= sum_of(rows.gather(1, mine.column.unsqueeze(1)), mine.missing.logical_not());
-    ctx->save_for_backward({rows, lse, targets});
+    at::Tensor loss = at::zeros({}, lse.options().dtype(at::kDouble));
+    if (rows.size(1) > 0) {
+      const at::Tensor of_rows = lse - rows.gather(1, mine.column.unsqueeze(1));
+      loss = of_rows.masked_fill_(mine.missing.unsqueeze(1), 0).sum(at::kDouble);
+    }
+    // The rows may become those of other placements in `logits`, which is saved only because its
+    // version shows whether its values have changed before the backward.
+    ctx->save_for_backward({rows, lse, targets, logits});
     ctx->saved_data["mesh"] = reinterpret_cast<int64_t>(&mesh);
     ctx->saved_data["placements"] = bits_of(at);
     ctx->saved_data["sizes"] = logits.sizes().vec();
@@ -114,6 +107,9 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    if (at::GradMode::is_enabled())
+      throw Error(YOKE_UNIMPLEMENTED,
+                  "cross_entropy_loss of distributed logits has no second derivative");
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &rows = saved[0], &lse = saved[1], &targets = saved[2];
     Mesh& mesh = *reinterpret_cast<Mesh*>(ctx->saved_data["mesh"].toInt());
@@ -171,11 +167,14 @@ at::Tensor cross_entropy_loss(const at::Tensor& logits,
                               int64_t reduction,
                               c10::SymInt ignored,
                               double label_smoothing) {
-  const bool weighted = weight.has_value() && weight->defined();
-  const bool is_sum = reduction == at::Reduction::Sum && !weighted && label_smoothing == 0;
-  const bool in_rows = logits.dim() == 2 && targets.dim() == 1 && targets.size(0) == logits.size(0);
-  const bool wide = logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kDouble;
-  if (is_wrapped(logits) && is_sum && in_rows && wide && targets.scalar_type() == at::kLong)
+  const auto is_of_a_language_model = [&] {
+    const bool weighted = weight.has_value() && weight->defined();
+    const bool wide = logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kDouble;
+    return reduction == at::Reduction::Sum && !weighted && label_smoothing == 0 && wide &&
+           targets.scalar_type() == at::kLong && logits.dim() == 2 && targets.dim() == 1 &&
+           targets.size(0) == logits.size(0);
+  };
+  if (is_wrapped(logits) && is_of_a_language_model())
     return sum_of_rows(logits, targets, ignored.expect_int());
   return at::native::cross_entropy_loss_symint(
       logits, targets, weight, reduction, std::move(ignored), label_smoothing);

@@ -7,8 +7,9 @@ class Library;
 
 namespace yoke::mesh {
 
-// Registers the kernel of aten::cross_entropy_loss for tensors in CPU memory. For plain tensors and
-// for the kinds of loss that a language model does not use, it is LibTorch's own composition.
+// Registers the kernel of aten::cross_entropy_loss. For plain tensors, and for losses that
+// language models do not use, the kernel calls LibTorch's own composition. It has no second
+// derivative.
 void register_cross_entropy(torch::Library& aten_autograd);
 
 }  // namespace yoke::mesh

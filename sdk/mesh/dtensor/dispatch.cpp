@@ -3,8 +3,10 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include <list>
 #include <mutex>
 
+#include "sdk/mesh/dtensor/attention.hpp"
 #include "sdk/mesh/dtensor/boxed.hpp"
 #include "sdk/mesh/dtensor/cross_entropy.hpp"
 #include "sdk/mesh/dtensor/hot_operators.hpp"
@@ -29,12 +31,14 @@ void register_dtensor() {
     static torch::Library aten(
         torch::Library::IMPL, "aten", kDTensorKey, __FILE__, static_cast<uint32_t>(__LINE__));
     register_hot_operators(aten);
-    static torch::Library autograd(torch::Library::IMPL,
-                                   "aten",
-                                   c10::DispatchKey::AutogradCPU,
-                                   __FILE__,
-                                   static_cast<uint32_t>(__LINE__));
-    register_cross_entropy(autograd);
+    for (const c10::DispatchKey key :
+         {c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA}) {
+      static std::list<torch::Library> autograd;
+      autograd.emplace_back(
+          torch::Library::IMPL, "aten", key, __FILE__, static_cast<uint32_t>(__LINE__));
+      register_attention(autograd.back());
+      register_cross_entropy(autograd.back());
+    }
   });
 }
 

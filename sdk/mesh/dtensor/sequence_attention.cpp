@@ -1,11 +1,11 @@
 // Each rank computes attention of its own queries with the keys of every rank, one rank's keys at a
-// time, with LibTorch's fused kernel. A tile is a part of the attention matrix that one kernel call
-// computes. For each tile the kernel returns an output that is normalised within the tile, and its
-// log-sum-exp; Merge combines them exactly, in fp32 or better. Keys and values of other ranks
-// arrive around a ring, or are all gathered first (SequenceExchange); the tiles are the same.
+// time. A tile is a part of the attention matrix that is computed at once (tile_attention.hpp),
+// with an output that is normalised within the tile, and its log-sum-exp. Merge combines tiles
+// exactly, in fp32 or better. Keys and values of other ranks arrive around a ring, or are all
+// gathered first (SequenceExchange); the tiles are the same.
 //
-// The backward of the kernel gets the merged output and log-sum-exp instead of those of the tile.
-// The gradients of the tiles then add up to the gradient of the whole attention. Gradients of other
+// The backward of a tile gets the merged output and log-sum-exp instead of those of the tile. The
+// gradients of the tiles then add up to the gradient of the whole attention. Gradients of other
 // ranks' keys and values are sent back to these ranks in the accumulation type.
 //
 // With a mask, the tile of two ranks has all their queries and keys, unless no query sees a key.
@@ -15,6 +15,8 @@
 #include <ATen/ATen.h>
 
 #include <utility>
+
+#include "sdk/mesh/dtensor/tile_attention.hpp"
 
 namespace yoke::mesh {
 namespace {
@@ -189,13 +191,9 @@ SequenceAttention::Result SequenceAttention::forward(const at::Tensor& q,
     if (seen.all_blind) return;
     for (const Tile& tile :
          tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(), theirs)) {
-      auto [out, lse] = at::_scaled_dot_product_flash_attention_for_cpu(part(q, tile.queries),
-                                                                        part(kv[0], tile.keys),
-                                                                        part(kv[1], tile.keys),
-                                                                        0.0,
-                                                                        tile.causal,
-                                                                        seen.values,
-                                                                        scale);
+      const TileAttention attention{tile.causal, scale, seen.values};
+      auto [out, lse] =
+          attention.forward(part(q, tile.queries), part(kv[0], tile.keys), part(kv[1], tile.keys));
       if (seen.values) lse.masked_fill_(seen.blind, -INFINITY);
       merge.add(tile.queries, out, lse);
     }
@@ -218,17 +216,13 @@ SequenceAttention::Gradients SequenceAttention::backward(const at::Tensor& grad,
     if (seen.all_blind) return;
     for (const Tile& tile :
          tiles_of(along.order, causal, q.size(kSequence), along.comm.rank(), theirs)) {
-      const auto [tq, tk, tv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      const TileAttention attention{tile.causal, scale, seen.values};
+      const auto [tq, tk, tv] = attention.backward(
           part(grad, tile.queries),
           part(q, tile.queries),
           part(kv[0], tile.keys),
           part(kv[1], tile.keys),
-          part(result.out, tile.queries),
-          part(result.lse, tile.queries).contiguous(),
-          0.0,
-          tile.causal,
-          seen.values,
-          scale);
+          {part(result.out, tile.queries), part(result.lse, tile.queries).contiguous()});
       part(dq, tile.queries).add_(tq);
       part(dkv[0], tile.keys).add_(tk);
       part(dkv[1], tile.keys).add_(tv);

@@ -70,8 +70,8 @@ struct Cuts {
     return per_sequence * sequences / cp +
            static_cast<int64_t>(weights * static_cast<double>(of.weights));
   }
-  // Returns the bytes that exist while logits are gathered, beside the result: those of this rank,
-  // and those of all ranks before they are put in order.
+  // Returns the bytes needed while logits are gathered, without the result: this rank's logits, and
+  // the received logits of all ranks, which are then copied into the right order.
   int64_t gathering(const CutBytes& kept) const {
     return tp > 1 && !loss_parallel ? bytes({.logits = kept.logits + kept.logits / tp}) : 0;
   }

@@ -164,6 +164,8 @@ TEST(Plan, ContextParallelismDividesTheSequence) {
   EXPECT_THAT(refusals_of_transformer(4, 1, 68),
               ElementsAre(AllOf(HasSubstr("cp_degree = 4"), HasSubstr("ptd.cp_order"))));
   EXPECT_THAT(refusals_of_transformer(4, 1, 68, 1, {{"cp_order", "plain"}}), IsEmpty());
+  EXPECT_THAT(refusals_of_transformer(4, 1, 64, 1, {{"cuda_graph", "true"}}),
+              ElementsAre(HasSubstr("cannot be recorded yet")));
   EXPECT_THAT(refusals_of_transformer(2, 1, 0),
               ElementsAre(HasSubstr("the inputs of this model are not sequences")));
 }

@@ -14,7 +14,6 @@ const OpRule* find_rule(const std::string& name) {
     add_embedding_rules(rules);
     add_norm_rules(rules);
     add_softmax_rules(rules);
-    add_attention_rules(rules);
     add_reduction_rules(rules);
     add_indexing_rules(rules);
     add_foreach_rules(rules);

@@ -23,7 +23,6 @@ void add_matmul_rules(RuleTable& rules);
 void add_embedding_rules(RuleTable& rules);
 void add_norm_rules(RuleTable& rules);
 void add_softmax_rules(RuleTable& rules);
-void add_attention_rules(RuleTable& rules);
 void add_reduction_rules(RuleTable& rules);
 void add_indexing_rules(RuleTable& rules);
 void add_foreach_rules(RuleTable& rules);

@@ -55,7 +55,7 @@ Kernel log_softmax_kernel(int axis, int64_t dim) {
       const auto [largest, column] = x.max(dim, true);
       const at::Tensor masked = largest.eq(-INFINITY);
       own = at::where(masked, own, largest - out.gather(dim, column));
-      if (masked.any().item<bool>()) out.masked_fill_(masked, -INFINITY);
+      if (!x.is_cpu() || masked.any().item<bool>()) out.masked_fill_(masked, -INFINITY);
     }
     const at::Tensor most = own.clone();
     all_reduce(mesh, axis, most, Reduce::kMax);
@@ -239,24 +239,6 @@ Decision nll_loss_backward(const OpCall& call) {
 }
 
 }  // namespace
-
-Targets local_targets(const at::Tensor& targets, const Part& columns, int64_t ignored) {
-  at::Tensor column = targets - columns.begin;
-  at::Tensor missing =
-      column.lt(0).logical_or_(column.ge(columns.count)).logical_or_(targets.eq(ignored));
-  return {column.masked_fill_(missing, 0), missing};
-}
-
-void check_targets(const at::Tensor& targets, int64_t classes, int64_t ignored) {
-  if (!targets.is_cpu() || targets.numel() == 0) return;
-  const at::Tensor wrong =
-      targets.lt(0).logical_or_(targets.ge(classes)).logical_and_(targets.ne(ignored));
-  if (!wrong.any().item<bool>()) return;
-  throw Error(YOKE_INVALID_ARGUMENT,
-              "target " + std::to_string(targets.masked_select(wrong)[0].item<int64_t>()) +
-                  "; allowed: 0 to " + std::to_string(classes - 1) + ", and " +
-                  std::to_string(ignored) + " for none");
-}
 
 void add_softmax_rules(RuleTable& rules) {
   rules["aten::_log_softmax"] = log_softmax;

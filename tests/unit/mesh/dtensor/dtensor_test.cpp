@@ -79,15 +79,6 @@ TEST(DTensor, AnOperatorWithoutARuleIsRefusedByName) {
   });
 }
 
-TEST(DTensor, AttentionOnTheMathPathIsRefusedByName) {
-  on_mesh({.tp = 2}, [](Mesh& mesh) {
-    const at::Tensor q = distribute_tensor(numbers({1, 4, 8, 4}, 1), mesh, tp_only(shard(1)));
-    const at::Tensor v = distribute_tensor(numbers({1, 4, 8, 6}, 1), mesh, tp_only(shard(1)));
-    EXPECT_THAT(refusal([&] { at::scaled_dot_product_attention(q, q, v); }),
-                HasSubstr("math path"));
-  });
-}
-
 TEST(DTensor, ParametersAreNeverMoved) {
   on_mesh({.tp = 2}, [](Mesh& mesh) {
     std::string traffic;
@@ -276,6 +267,19 @@ TEST(DTensor, CrossEntropyKeepsItsLogitsAndCommunicatesOnce) {
     targets[3] = 6;
     EXPECT_THAT(refusal([&] { at::cross_entropy_loss(x, targets, {}, at::Reduction::Sum); }),
                 HasSubstr("target 6; allowed: 0 to 5"));
+  });
+}
+
+TEST(DTensor, CrossEntropyNoticesLogitsThatHaveChangedBeforeItsBackward) {
+  on_mesh({.tp = 2}, [](Mesh& mesh) {
+    const at::Tensor leaf = distribute_tensor(numbers({5, 6}, 1), mesh, tp_only(shard(1))).detach();
+    leaf.requires_grad_();
+    const at::Tensor targets = at::arange(5, at::kLong), x = leaf * 2;
+    const at::Tensor loss = at::cross_entropy_loss(x, targets, {}, at::Reduction::Sum);
+    x.detach().mul_(2);
+    EXPECT_ANY_THROW(loss.backward());
+    const at::Tensor other = at::cross_entropy_loss(leaf * 2, targets, {}, at::Reduction::Sum);
+    EXPECT_ANY_THROW(other.backward({}, std::nullopt, /*create_graph=*/true));
   });
 }
 
