@@ -242,7 +242,7 @@ std::vector<Key> training_keys() {
        kAny,
        "torchtitan|megatron|nanotron",
        kFree,
-       "program whose format the log lines have"},
+       "format of the log lines: that of this program"},
       {"metrics.tensorboard",
        FIELD(metrics.tensorboard),
        kAny,

@@ -1,6 +1,5 @@
-// A program that reads these lines finds a number by the name before it, and some also by its
-// place, so names, order and notation are those of the originals. Only what a run does not have is
-// left out.
+// Programs find a number in these lines by its name, and some programs by its position. So names,
+// order and notation are those of the originals. Only what a run does not have is left out.
 #include "core/metrics/log_lines.hpp"
 
 #include <algorithm>
@@ -40,34 +39,26 @@ std::string human(double number) {
   return string_printf("%.6g", rounded) + kUnits[unit];
 }
 
-// Returns "1 day, 2:03:04", as Python prints a span of time.
-std::string span(double seconds) {
-  const auto all = static_cast<long long>(seconds);
-  const long long days = all / 86400;
-  return (days > 0 ? string_printf("%lld day%s, ", days, days == 1 ? "" : "s") : "") +
-         string_printf("%lld:%02lld:%02lld", all / 3600 % 24, all / 60 % 60, all % 60);
-}
-
 }  // namespace
 
-std::string LogLines::of(const StepMetrics& metrics, std::chrono::system_clock::time_point now) {
+std::string LogLines::of(const StepMetrics& metrics,
+                         std::chrono::system_clock::time_point now) const {
   if (format_ == "megatron") return megatron(metrics, now);
   if (format_ == "nanotron") return nanotron(metrics);
   return log_line(metrics, colour_);
 }
 
-std::string LogLines::of(const EvalMetrics& metrics,
-                         std::chrono::system_clock::time_point now) const {
+std::string LogLines::of(const EvalMetrics& metrics) const {
   if (format_ != "megatron") return log_line(metrics, colour_);
   return string_printf(
-      " [%s] validation loss at iteration %lld | lm loss value: %.6E | lm loss PPL: %.6E | ",
-      stamp(now).c_str(),
+      " validation loss at iteration %lld | lm loss value: %.6E | lm loss PPL: %.6E | ",
       static_cast<long long>(metrics.step),
       metrics.loss,
       std::exp(std::min(metrics.loss, 20.0)));
 }
 
-std::string LogLines::megatron(const StepMetrics& m, std::chrono::system_clock::time_point now) {
+std::string LogLines::megatron(const StepMetrics& m,
+                               std::chrono::system_clock::time_point now) const {
   const auto whole = [](int64_t n) { return static_cast<long long>(n); };
   std::string line = string_printf(" [%s] iteration %8lld/%8lld | consumed samples: %12lld |",
                                    stamp(now).c_str(),
@@ -83,9 +74,8 @@ std::string LogLines::megatron(const StepMetrics& m, std::chrono::system_clock::
   line += string_printf(" loss scale: %.1f |", m.loss_scale.value_or(1));
   if (!std::isnan(m.grad_norm)) line += string_printf(" grad norm: %.3f |", m.grad_norm);
   line += string_printf(" number of skipped iterations: %3lld | number of nan iterations: %3d |",
-                        whole(m.skipped - skipped_),
+                        whole(m.newly_skipped),
                         0);
-  skipped_ = m.skipped;
   return line;
 }
 
@@ -95,15 +85,15 @@ std::string LogLines::nanotron(const StepMetrics& m) const {
     line += concat(" | ", name, ": ", human(value));
   };
   add("consumed_tokens", static_cast<double>(m.tokens));
-  add("time_per_iteration_ms", m.step_seconds * 1000);
+  add("elapsed_time_per_iteration_ms", m.step_seconds * 1000);
   add("tokens_per_sec", m.tps);
   add("tokens_per_sec_per_gpu", m.tps / static_cast<double>(run_.ranks));
-  add("global_batch_size", static_cast<double>(run_.global_batch * run_.seq_len));
+  add("global_batch_size", static_cast<double>(run_.global_batch));
   add("lm_loss", m.loss);
   add("lr", m.lr);
   if (m.tflops > 0) add("model_tflops_per_gpu", m.tflops);
   if (!std::isnan(m.grad_norm)) add("grad_norm", m.grad_norm);
-  return line + " | eta: " + span(m.step_seconds * static_cast<double>(run_.steps - m.step));
+  return line;
 }
 
 }  // namespace yoke

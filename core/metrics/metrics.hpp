@@ -50,6 +50,7 @@ struct StepMetrics {
   double lr = 0;
   std::optional<double> loss_scale;  // factor of the loss in this step; set in fp16 runs
   int64_t skipped = 0;               // steps of the run that updated nothing
+  int64_t newly_skipped = 0;         // those of them since the last report
   int64_t tokens = 0;                // tokens trained on since the start of the run, by all ranks
   double epoch = 0;                  // number of times that the training data has been read
   double step_seconds = 0;

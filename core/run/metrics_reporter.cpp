@@ -66,6 +66,7 @@ MetricsReporter::MetricsReporter(const Job& job,
 void MetricsReporter::restart_interval() {
   interval_begin_ = Clock::now();
   interval_steps_ = 0;
+  interval_updates_ = 0;
   interval_tokens_ = 0;
   world_.reset_counts();
   step_begin_ = Clock::now();
@@ -130,6 +131,7 @@ void MetricsReporter::add_backend_metrics(BackendEvents& events, StepMetrics* me
 void MetricsReporter::step(const ReportedStep& done) {
   const int64_t step = done.step;
   const YokeStepResult& result = done.results.last();
+  ++interval_updates_;
   show_progress(step, result);
   if (!is_reported(step)) return;
 
@@ -147,6 +149,7 @@ void MetricsReporter::step(const ReportedStep& done) {
   m.lr = done.lr;
   if (result.loss_scale > 0) m.loss_scale = result.loss_scale;
   m.skipped = done.skipped;
+  m.newly_skipped = interval_steps_ - interval_updates_;
   m.tokens = tokens_;
   const DataSet& data = job_.data;
   m.epoch =
@@ -202,10 +205,17 @@ std::optional<Straggler> MetricsReporter::straggler() {
   return slow;
 }
 
+std::string MetricsReporter::text_of(const StepMetrics& metrics) const {
+  return lines_.of(metrics, std::chrono::system_clock::now());
+}
+std::string MetricsReporter::text_of(const EvalMetrics& metrics) const {
+  return lines_.of(metrics);
+}
+
 template <class Metrics>
 void MetricsReporter::publish(const Metrics& metrics) {
   if (!file_) return;
-  log_.info(lines_.of(metrics, std::chrono::system_clock::now()));
+  log_.info(text_of(metrics));
   file_->write(metrics);
   if (events_) events_->write(metrics.step, scalars(metrics));
 }

@@ -73,6 +73,8 @@ class MetricsReporter {
 
  private:
   using Clock = std::chrono::steady_clock;
+  std::string text_of(const StepMetrics& metrics) const;
+  std::string text_of(const EvalMetrics& metrics) const;
   template <class Metrics>
   void publish(const Metrics& metrics);
   void report_compute_time();
@@ -88,7 +90,7 @@ class MetricsReporter {
   Log& log_;
   std::unique_ptr<MetricsFile> file_;  // rank 0 only
   std::unique_ptr<EventFile> events_;  // rank 0, if metrics.tensorboard is set
-  LogLines lines_;
+  const LogLines lines_;
   const int64_t first_step_;
   const Clock::time_point begin_;
   Clock::time_point last_progress_;
@@ -100,6 +102,7 @@ class MetricsReporter {
   int32_t warned_about_ = -1;  // rank of the last warning
   bool results_differ_ = false;
   int64_t interval_steps_ = 0;
+  int64_t interval_updates_ = 0;  // steps of the interval that were not skipped
   int64_t interval_tokens_ = 0;
   int64_t tokens_;  // tokens trained on since the start of the run
   std::optional<EvalMetrics> last_evaluation_;

@@ -185,25 +185,6 @@ void report_equivalents(const Chosen& chosen, const YokePlan& plan, PlanReport& 
         option.label, option.shown, concat(kInner, ".", option.key, " = ", in_toml(option.value)));
 }
 
-void plan_with_inner(const YokePlanArgs& args,
-                     const Chosen& chosen,
-                     YokePlan& plan,
-                     PlanReport& report) {
-  PlanMessages messages;
-  try {
-    compat::Delegate inner(args, kInner);
-    inner.set(chosen.strategy.options, messages);
-    const auto degree_label = [&](int axis) {
-      const std::string_view from = chosen.strategy.from[axis];
-      return chosen.config.is_given(from) ? chosen.config.label(from) : "";
-    };
-    inner.plan(args, degree_label, plan, report);
-  } catch (const Error& e) {
-    messages.push_back({"accelerate_compat", kInner, "a backend that can be used", e.what()});
-  }
-  report.add(messages);
-}
-
 // Makes the plan and returns the keys of the file.
 std::vector<AccelerateConfig::Given> plan_config(const YokePlanArgs& args,
                                                  YokePlan& plan,
@@ -244,7 +225,15 @@ std::vector<AccelerateConfig::Given> plan_config(const YokePlanArgs& args,
   // Degrees whose product is not the world size are already reported; the inner backend would only
   // report them again.
   if (sharded && yoke_degree_product(plan.degree) == plan.world_size)
-    plan_with_inner(args, chosen, plan, report);
+    compat::plan_with(
+        delegation_of(chosen.strategy),
+        [&](int axis) -> std::string {
+          const std::string_view from = chosen.strategy.from[axis];
+          return chosen.config.is_given(from) ? chosen.config.label(from) : "";
+        },
+        args,
+        plan,
+        report);
   return chosen.config.given();
 }
 

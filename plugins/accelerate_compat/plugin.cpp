@@ -42,10 +42,7 @@ class AccelerateCompat : public Backend {
   std::unique_ptr<Context> init(const YokeInitArgs& args) const override {
     const Chosen chosen = chosen_for(args);
     if (chosen.strategy.engine == Strategy::kDdp) return context_of<Replica, Environment>(args);
-    compat::Delegate inner(*args.host, kInner);
-    PlanMessages messages;  // already reported when the plan was made
-    inner.set(chosen.strategy.options, messages);
-    return inner.init(*args.plan);
+    return compat::init_with(delegation_of(chosen.strategy), args);
   }
 };
 

@@ -26,6 +26,11 @@ struct Strategy {
   std::vector<InnerOption> options;  // options of the inner backend
 };
 
+// Returns how a strategy other than kDdp is delegated.
+inline compat::Delegation delegation_of(const Strategy& strategy) {
+  return {kInner, "accelerate_compat", strategy.options};
+}
+
 // Chooses the strategy. plan: gives the degrees that the run sets (0 = unset), its world size and
 // its dtype. Refusals and notes are added to `messages`; after a refusal the strategy is a best
 // guess, so that more problems can be found.

@@ -3,6 +3,7 @@
 // where gradients go. An engine for it would be a copy of ptd.
 #include "plugins/megatron_compat/fsdp.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +15,6 @@
 namespace yoke::megatron_compat {
 namespace {
 
-constexpr const char* kInner = "ptd";
 constexpr const char* kTorch = "--use-torch-fsdp2";
 constexpr const char* kMegatron = "--use-megatron-fsdp";
 constexpr const char* kOldName = "--use-custom-fsdp";
@@ -22,6 +22,7 @@ constexpr const char* kStrategy = "--data-parallel-sharding-strategy";
 constexpr const char* kOuter = "--outer-dp-sharding-strategy";
 constexpr const char* kKeep = "--torch-fsdp2-no-reshard-after-forward";
 constexpr const char* kDistributed = "--use-distributed-optimizer";
+constexpr const char* kPerToken = "--calculate-per-token-loss";
 
 class Reader {
  public:
@@ -31,9 +32,10 @@ class Reader {
   void read() {
     const bool torch = config_.is_given(kTorch);
     const char* megatron = config_.is_given(kOldName) ? kOldName : kMegatron;
-    if (torch && config_.is_given(megatron))
-      return refuse(megatron, "unset", concat("it contradicts ", kTorch, "; remove one of them"));
-    if (torch) {
+    if (torch && config_.is_given(megatron)) {
+      refuse(megatron, "unset", concat("it contradicts ", kTorch, "; remove one of them"));
+      settings_.fsdp = true;
+    } else if (torch) {
       read_torch();
     } else if (config_.is_given(megatron)) {
       read_megatron(megatron);
@@ -60,23 +62,40 @@ class Reader {
       refuse("--num-distributed-optimizer-instances",
              "1",
              concat(kTorch, " shards over all data ranks; ", kMegatron, " has instances"));
+    if (config_.is_given("--bf16"))
+      note("--bf16",
+           concat("gradients are reduced in fp32; with ",
+                  kTorch,
+                  " Megatron reduces them in bf16, as precision.reduce = \"bf16\" does here"));
+    if (config_.is_given(kPerToken))
+      note(kPerToken,
+           concat("gradients are divided by the number of targets; with ",
+                  kTorch,
+                  " Megatron leaves this out, so its gradients are larger by that factor"));
   }
-  // Releases of Megatron differ in the default of the strategy, so it must be given.
+  // Releases of Megatron differ in the default of the strategy, so it must be given. Recent ones
+  // set --use-distributed-optimizer themselves.
   void read_megatron(const char* megatron) {
     const std::string strategy = config_.word(kStrategy).value_or("");
-    const char* others = "no_shard, optim, optim_grads_params";
-    if (strategy == "optim_grads_params") {
-      settings_.fsdp = true;
-    } else if (strategy == "optim") {
-      settings_.distributed_optimizer = true;
+    settings_.fsdp = strategy != "optim" && strategy != "no_shard";
+    settings_.distributed_optimizer = strategy == "optim";
+    if (strategy.empty() && !is_refused(kStrategy)) {
+      refuse(megatron,
+             concat(kStrategy, " with no_shard, optim or optim_grads_params"),
+             "releases have different defaults");
     } else if (strategy == "no_shard") {
-      if (config_.is_given(kDistributed))
-        refuse(kDistributed, "unset", concat("it contradicts ", kStrategy, " no_shard"));
-    } else if (strategy == "optim_grads") {
-      refuse(kStrategy, others, "gradients are sharded only together with parameters");
-    } else {
-      refuse(megatron, concat(kStrategy, " with ", others), "releases have different defaults");
+      settings_.instances = 1;
+      for (const char* name : {kDistributed, "--num-distributed-optimizer-instances"}) {
+        if (config_.is_given(name)) note(name, concat("no effect with ", kStrategy, " no_shard"));
+      }
     }
+  }
+  // Returns whether a value was given that the tables of arguments refuse.
+  bool is_refused(std::string_view name) const {
+    const PlanMessages& messages = config_.messages();
+    return std::any_of(messages.begin(), messages.end(), [&](const PlanMessage& m) {
+      return m.key.ends_with(name);
+    });
   }
   void note_unused() {
     for (const char* name : {"--overlap-grad-reduce",
@@ -88,15 +107,10 @@ class Reader {
       if (config_.is_given(name))
         note(name, "no effect: with FSDP there are no buckets, and communication overlaps");
     }
-    if (settings_.loss == Loss::kEven)
+    if (!config_.is_given(kPerToken) && config_.has_file())
       note(config_.is_given(kTorch) ? kTorch : kStrategy,
            "the loss is the mean over all targets of a step, which is Megatron's as long as "
            "micro-batches have equal numbers of targets");
-    if (settings_.loss == Loss::kMeanOfMeans)
-      messages_.push_back({"megatron_compat.loss",
-                           "mean_of_means",
-                           "per_token",
-                           "with FSDP the loss is the mean over all targets of a step"});
   }
   void refuse(const char* name, std::string allowed, std::string hint) {
     messages_.push_back(
@@ -111,31 +125,37 @@ class Reader {
   PlanMessages& messages_;
 };
 
-// Returns the options of ptd, each with the argument that it follows from.
-std::vector<compat::InnerOption> options_of(const Config& config,
-                                            const Settings& settings,
-                                            const YokePlan& plan) {
+// Returns ptd with its options, each with the argument that it follows from.
+compat::Delegation delegation_of(const Config& config,
+                                 const Settings& settings,
+                                 const YokePlan& plan) {
   std::vector<compat::InnerOption> options;
-  // Where an argument is not given, the default of ptd is Megatron's, except for one.
   const auto set = [&](const char* key, const char* value, const char* name) {
-    if (config.is_given(name))
-      options.push_back({key, value, config.label(name), config.shown(name)});
+    options.push_back({key, value, config.label(name), config.shown(name)});
   };
-  set("reshard_after_forward", settings.reshard ? "true" : "false", kKeep);
+  // The defaults of ptd are Megatron's, except that ptd has sequence parallelism by default.
+  if (!settings.reshard) set("reshard_after_forward", "false", kKeep);
   if (settings.recompute != Recompute::kNone)
     set("activation_checkpoint", "full", "--recompute-granularity");
-  set("cp_attention", settings.gather_keys ? "all_gather" : "ring", "--cp-comm-type");
-  set("sequence_parallel", "true", "--sequence-parallel");
+  if (plan.degree[YOKE_CP] > 1 && config.is_given("--cp-comm-type"))
+    set("cp_attention", settings.gather_keys ? "all_gather" : "ring", "--cp-comm-type");
+  if (settings.sequence_parallel) set("sequence_parallel", "true", "--sequence-parallel");
   if (!settings.sequence_parallel && plan.degree[YOKE_TP] > 1)
-    options.push_back({"sequence_parallel", "false", "megatron_compat.sequence_parallel", "false"});
-  return options;
+    options.push_back({"sequence_parallel", "false", "--sequence-parallel", "unset"});
+  return {"ptd", "megatron_compat", std::move(options)};
 }
 
 // Refuses what ptd has only in another form.
 void check(const Config& config,
            const Settings& settings,
+           const Options& options,
            const YokePlan& plan,
            PlanMessages& messages) {
+  if (options.given("loss") && settings.loss != Loss::kPerToken)
+    messages.push_back({"megatron_compat.loss",
+                        std::string(options.string("loss")),
+                        "per_token",
+                        "with FSDP the loss is the mean over all targets of a step"});
   if (plan.degree[YOKE_PP] > 1)
     messages.push_back({"pp_degree",
                         concat(plan.degree[YOKE_PP]),
@@ -162,32 +182,25 @@ void plan_with_fsdp(const YokePlanArgs& args,
                     YokePlan& plan,
                     PlanReport& report) {
   PlanMessages messages;
-  check(config, settings, plan, messages);
+  check(config, settings, Options(args.options, args.num_options), plan, messages);
   report.add(messages);
   if (!messages.empty()) return;
-  try {
-    compat::Delegate inner(args, kInner);
-    inner.set(options_of(config, settings, plan), messages);
-    report.add(messages);
-    if (!messages.empty()) return;
-    const auto degree_label = [&](int axis) {
-      const char* name = axis == YOKE_TP   ? "--tensor-model-parallel-size"
-                         : axis == YOKE_CP ? "--context-parallel-size"
-                                           : "";
-      return config.is_given(name) ? config.label(name) : "";
-    };
-    inner.plan(args, degree_label, plan, report);
-  } catch (const Error& e) {
-    report.refuse("megatron_compat", kInner, "a backend that can be used", e.what());
-  }
+  compat::plan_with(
+      delegation_of(config, settings, plan),
+      [&](int axis) -> std::string {
+        const char* name = axis == YOKE_TP   ? "--tensor-model-parallel-size"
+                           : axis == YOKE_CP ? "--context-parallel-size"
+                                             : "";
+        return config.is_given(name) ? config.label(name) : "";
+      },
+      args,
+      plan,
+      report);
 }
 
 std::unique_ptr<Context> fsdp_context(const YokeInitArgs& args, const Settings& settings) {
   const Config config(Options(args.options, args.num_options));
-  compat::Delegate inner(*args.host, kInner);
-  PlanMessages messages;  // already reported when the plan was made
-  inner.set(options_of(config, settings, *args.plan), messages);
-  return inner.init(*args.plan);
+  return compat::init_with(delegation_of(config, settings, *args.plan), args);
 }
 
 }  // namespace yoke::megatron_compat

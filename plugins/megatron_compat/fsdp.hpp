@@ -10,7 +10,7 @@
 
 namespace yoke::megatron_compat {
 
-// Reads the arguments about FSDP. Contradictions, and what Megatron refuses, are added to
+// Reads the arguments about FSDP. Contradictions, and most of what Megatron refuses, are added to
 // `messages`. Of the strategies of --use-megatron-fsdp, `optim` is the distributed optimizer of
 // this backend and `no_shard` is plain data parallelism, so neither sets settings.fsdp.
 void read_fsdp(const Config& config, Settings& settings, PlanMessages& messages);

@@ -125,10 +125,11 @@ class Equivalents {
              : argument.form == Form::kInt  ? value
                                             : concat("\"", value, "\""));
     }
-    if (!options_.given("loss") && !settings.fsdp)
+    if (!options_.given("loss"))
       report("--calculate-per-token-loss",
              "megatron_compat.loss",
-             settings.loss == Loss::kPerToken ? "\"per_token\"" : "\"mean_of_means\"");
+             settings.loss == Loss::kPerToken || settings.fsdp ? "\"per_token\""
+                                                               : "\"mean_of_means\"");
   }
 
  private:
@@ -176,11 +177,10 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   }
   report_equivalents(config, options, settings, lines, report);
   report.add(messages);
-  // A product of degrees that is not the world size has been reported.
-  if (settings.fsdp && yoke_degree_product(plan.degree) == plan.world_size)
-    return plan_with_fsdp(args, config, settings, plan, report);
   compat::check_model(
       *args.model, settings.sequence_parallel, "remove --sequence-parallel", plan, report);
+  // What is refused already, ptd would refuse again.
+  if (settings.fsdp && report.count() == 0) plan_with_fsdp(args, config, settings, plan, report);
 }
 
 Settings settings_of(const YokeInitArgs& args) {

@@ -16,11 +16,15 @@ namespace {
 class MegatronCompat : public Backend {
  public:
   const YokeDescription& describe() const override {
-    static const YokeDescription description = compat::flat_description(
-        "megatron_compat",
-        "0.1.0",
-        "Megatron-LM's arguments: buckets, distributed optimizer, overlap, recomputation",
-        option_infos());
+    static const YokeDescription description = [] {
+      YokeDescription d = compat::flat_description(
+          "megatron_compat",
+          "0.1.0",
+          "Megatron-LM's arguments: buckets, distributed optimizer, overlap; FSDP by ptd",
+          option_infos());
+      d.zero_stages |= 1u << 3;
+      return d;
+    }();
     return description;
   }
 

@@ -25,7 +25,7 @@ struct Settings {
   int64_t num_buckets = 0;  // 0 = not given; else bucket_size is the parameters divided by it
   int64_t instances = 1;    // instances of the distributed optimizer
   Loss loss = Loss::kPerToken;
-  bool fsdp = false;    // parameters are sharded, too: another backend trains (fsdp.hpp)
+  bool fsdp = false;    // parameters are sharded as well, and ptd trains (fsdp.hpp)
   bool reshard = true;  // FSDP frees parameters between forward and backward
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = 1;

@@ -1,6 +1,6 @@
-// Another backend that runs a plan as a whole, because it already has what a config of another
-// program asks for. It is opened through the host's service "yoke.backends/1", gets its options
-// from that config, and is then called as by a host.
+// Runs a plan with another backend, which already has what the config of another program asks for.
+// That backend is opened through the host's service "yoke.backends/1", gets its options from the
+// config, and is then called as by a host.
 #pragma once
 
 #include <functional>
@@ -22,35 +22,28 @@ struct InnerOption {
   std::string label, shown;
 };
 
-// The constructors throw Error if the host cannot open backends, or cannot open this one. The first
-// constructor is used to make a plan. The second one is used on a rank of a run, and is collective.
-class Delegate {
- public:
-  Delegate(const YokePlanArgs& args, const char* name) : inner_(args, name) {}
-  Delegate(const YokeHost& host, const char* name) : inner_(host, name, YOKE_ALL_AXES) {}
-
-  // Sets the options. If the backend's section of the run file gives a different value for one of
-  // them, adds a refusal to `messages`.
-  void set(const std::vector<InnerOption>& options, PlanMessages& messages);
-
-  // Lets the backend complete the plan. Its notes are passed to the host, its refusals to `report`.
-  // If it refuses an option or a degree that the config sets, the refusal also names the setting.
-  // degree_label: returns the label of the setting that decides the degree of an axis, "" if none
-  // does. Throws Error if the backend fails without a refusal.
-  void plan(const YokePlanArgs& args,
-            const std::function<std::string(int axis)>& degree_label,
-            YokePlan& plan,
-            PlanReport& report) const;
-
-  // Returns the context of the backend. plan must outlive it. Collective.
-  std::unique_ptr<Context> init(const YokePlan& plan) const { return inner_.init(plan); }
-
- private:
-  std::string label_of(std::string_view key,
-                       const std::function<std::string(int axis)>& degree_label) const;
-
-  InnerBackend inner_;
-  std::vector<InnerOption> options_;
+// A backend to delegate to, the options that it gets, and the name of the backend that delegates.
+struct Delegation {
+  const char* to;
+  const char* from;
+  std::vector<InnerOption> options;
 };
+
+// Returns the label of the setting that decides the degree of an axis, "" if none does.
+using DegreeLabel = std::function<std::string(int axis)>;
+
+// Lets the other backend complete a plan. Its notes are passed to the host, its refusals to
+// `report`. If it refuses an option or a degree that the config sets, the refusal also names the
+// setting. An option for which the other backend's section of the run file gives a different value
+// is refused, and so is a backend that cannot be opened.
+void plan_with(const Delegation& delegation,
+               const DegreeLabel& degree_label,
+               const YokePlanArgs& args,
+               YokePlan& plan,
+               PlanReport& report);
+
+// Returns the context of the other backend for a plan that it has completed. args and its plan must
+// outlive it. Collective. Throws Error.
+std::unique_ptr<Context> init_with(const Delegation& delegation, const YokeInitArgs& args);
 
 }  // namespace yoke::compat

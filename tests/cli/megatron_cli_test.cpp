@@ -93,7 +93,7 @@ TEST(MegatronImport, TrainsWithFsdp) {
   EXPECT_EQ(refused.ending.exit_code, 2);
   EXPECT_THAT(refused.err,
               HasSubstr("ptd.sequence_parallel = true; allowed: false or unset; "
-                        "megatron_compat.sequence_parallel = false requires otherwise"));
+                        "--sequence-parallel = unset requires otherwise"));
 }
 
 // Writes NAME.bin and NAME.idx with 40 documents, whose ids fit the model of the script.

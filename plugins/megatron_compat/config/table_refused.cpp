@@ -106,7 +106,7 @@ constexpr Argument kRows[] = {
     {"--ddp-reduce-scatter-with-fp32-accumulation", kRefused, kSwitch, "", "off", "gradients are accumulated in the dtype of their buffer"},
     {"--gtp-remat-reduce-scatter-with-fp32-accumulation", kRefused, kSwitch, "", "off", "gradients are accumulated in the dtype of their buffer"},
     {"--enable-full-sharding-in-hsdp", kRefused, kSwitch, "", "off", "use parallel_backend = \"ptd\" with dp_degree and dp_shards"},
-    {"--megatron-fsdp-version", kRefused, kWord, "", "1", "its other version is not supported"},
+    {"--megatron-fsdp-version", kRefused, kWord, "", "1", "version 2 is not supported"},
     {"--standalone-embedding-stage", kRefused, kSwitch, "", "off", "use --pipeline-model-parallel-layout \"E|t...\""},
     {"--exp-avg-dtype", kRefused, kWord, "", "fp32", "moments, master copies and main gradients are fp32"},
     {"--exp-avg-sq-dtype", kRefused, kWord, "", "fp32", "moments, master copies and main gradients are fp32"},

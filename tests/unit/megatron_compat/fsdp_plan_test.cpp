@@ -12,6 +12,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST(Fsdp, IsDelegatedAndTranslated) {
   PlanRequest request(
@@ -25,7 +26,7 @@ TEST(Fsdp, IsDelegatedAndTranslated) {
   EXPECT_EQ(request.line("megatron_compat.use_megatron_fsdp"), "true");
   EXPECT_EQ(request.line("megatron_compat.data_parallel_sharding_strategy"),
             "\"optim_grads_params\"");
-  EXPECT_EQ(request.line("megatron_compat.loss"), "");
+  EXPECT_EQ(request.line("megatron_compat.loss"), "\"per_token\"");
 
   PlanRequest optimizer("--use-megatron-fsdp --data-parallel-sharding-strategy optim");
   EXPECT_THAT(optimizer.ask(), IsEmpty());
@@ -40,12 +41,14 @@ TEST(Fsdp, IsRefusedWithTheReason) {
     const char* arguments;
     const char* message;
   } cases[] = {
-      {"--use-megatron-fsdp", "no_shard, optim, optim_grads_params; releases have different"},
+      {"--use-megatron-fsdp", "no_shard, optim or optim_grads_params; releases have different"},
       {"--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads",
-       "gradients are sharded only together with parameters"},
-      {"--use-megatron-fsdp --data-parallel-sharding-strategy all", "allowed: no_shard,optim"},
+       "--data-parallel-sharding-strategy = optim_grads; allowed: "
+       "no_shard,optim,optim_grads_params"},
       {"--use-megatron-fsdp --data-parallel-sharding-strategy no_shard --use-distributed-optimizer",
-       "it contradicts --data-parallel-sharding-strategy no_shard"},
+       "--use-distributed-optimizer = on; no effect with --data-parallel-sharding-strategy"},
+      {"--use-torch-fsdp2 --calculate-per-token-loss", "Megatron leaves this out"},
+      {"--use-torch-fsdp2 --bf16", "gradients are reduced in fp32"},
       {"--use-megatron-fsdp --data-parallel-sharding-strategy optim --outer-dp-sharding-strategy "
        "optim",
        "--outer-dp-sharding-strategy = optim; allowed: no_shard"},
@@ -61,6 +64,11 @@ TEST(Fsdp, IsRefusedWithTheReason) {
   };
   for (const auto& c : cases)
     EXPECT_THAT(PlanRequest(c.arguments).ask(), Contains(HasSubstr(c.message))) << c.arguments;
+  EXPECT_THAT(PlanRequest("--use-megatron-fsdp --data-parallel-sharding-strategy all").ask(),
+              Not(Contains(HasSubstr("releases have different defaults"))));
+  PlanRequest even("--use-torch-fsdp2");
+  even.options["loss"] = "even";
+  EXPECT_THAT(even.ask(), Contains(HasSubstr("megatron_compat.loss = even; allowed: per_token")));
   PlanRequest tied("--use-torch-fsdp2");
   tied.model.erase(tied.model.find("--untie-embeddings-and-output-weights"),
                    std::string("--untie-embeddings-and-output-weights").size());
