@@ -66,7 +66,6 @@ MetricsReporter::MetricsReporter(const Job& job,
 void MetricsReporter::restart_interval() {
   interval_begin_ = Clock::now();
   interval_steps_ = 0;
-  interval_updates_ = 0;
   interval_tokens_ = 0;
   world_.reset_counts();
   step_begin_ = Clock::now();
@@ -76,6 +75,7 @@ void MetricsReporter::restart_interval() {
 void MetricsReporter::count_step(int64_t batch_tokens) {
   report_compute_time();
   ++interval_steps_;
+  ++newly_skipped_;
   interval_tokens_ += batch_tokens;
   tokens_ += batch_tokens;
 }
@@ -131,7 +131,7 @@ void MetricsReporter::add_backend_metrics(BackendEvents& events, StepMetrics* me
 void MetricsReporter::step(const ReportedStep& done) {
   const int64_t step = done.step;
   const YokeStepResult& result = done.results.last();
-  ++interval_updates_;
+  --newly_skipped_;
   show_progress(step, result);
   if (!is_reported(step)) return;
 
@@ -149,7 +149,7 @@ void MetricsReporter::step(const ReportedStep& done) {
   m.lr = done.lr;
   if (result.loss_scale > 0) m.loss_scale = result.loss_scale;
   m.skipped = done.skipped;
-  m.newly_skipped = interval_steps_ - interval_updates_;
+  m.newly_skipped = newly_skipped_;
   m.tokens = tokens_;
   const DataSet& data = job_.data;
   m.epoch =
@@ -170,6 +170,7 @@ void MetricsReporter::step(const ReportedStep& done) {
   m.straggler = straggler();
   add_backend_metrics(done.events, &m);
   publish(m);
+  newly_skipped_ = 0;
   restart_interval();
 }
 

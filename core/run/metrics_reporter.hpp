@@ -102,7 +102,7 @@ class MetricsReporter {
   int32_t warned_about_ = -1;  // rank of the last warning
   bool results_differ_ = false;
   int64_t interval_steps_ = 0;
-  int64_t interval_updates_ = 0;  // steps of the interval that were not skipped
+  int64_t newly_skipped_ = 0;  // skipped steps since the last report
   int64_t interval_tokens_ = 0;
   int64_t tokens_;  // tokens trained on since the start of the run
   std::optional<EvalMetrics> last_evaluation_;
