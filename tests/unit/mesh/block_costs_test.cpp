@@ -77,7 +77,11 @@ TEST(BlockCosts, FollowTheCutsOfTp) {
   EXPECT_EQ(cost.carry, 4 * 8);
   EXPECT_EQ(cost.passes->backward, 4 * 6 + 400 * 250 / 400);
   EXPECT_EQ(model.cost(1, 2, {false, true}).activation, 4 * (1000 + 200 + 10 + 6));
-  EXPECT_EQ(model.cost(1, 2, {true, false}).activation, 4 * (500 + 200 + 50 + 2 * 20 + 6));
+  EXPECT_EQ(model.cost(1, 2, {true, false}).activation, 4 * (500 + 200 + 50 + 20 + 6));
+  // A forward that gathers logits also has those of this rank, and the received ones.
+  model.cut_pass.kind = YOKE_FORECAST_FORWARD;
+  EXPECT_EQ(model.cost(1, 2).passes->forward, 4 * 6 + 250);
+  EXPECT_EQ(model.cost(1, 2, {true, false}).passes->forward, 4 * 6 + 250 + 4 * (10 + 20));
 }
 
 TEST(BlockCosts, OfCpAreThoseOfPartOfTheSequence) {
