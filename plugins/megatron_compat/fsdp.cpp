@@ -3,7 +3,6 @@
 // where gradients go. An engine for it would be a copy of ptd.
 #include "plugins/megatron_compat/fsdp.hpp"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,7 +78,7 @@ class Reader {
     const std::string strategy = config_.word(kStrategy).value_or("");
     settings_.fsdp = strategy != "optim" && strategy != "no_shard";
     settings_.distributed_optimizer = strategy == "optim";
-    if (strategy.empty() && !is_refused(kStrategy)) {
+    if (strategy.empty()) {
       refuse(megatron,
              concat(kStrategy, " with no_shard, optim or optim_grads_params"),
              "releases have different defaults");
@@ -89,13 +88,6 @@ class Reader {
         if (config_.is_given(name)) note(name, concat("no effect with ", kStrategy, " no_shard"));
       }
     }
-  }
-  // Returns whether a value was given that the tables of arguments refuse.
-  bool is_refused(std::string_view name) const {
-    const PlanMessages& messages = config_.messages();
-    return std::any_of(messages.begin(), messages.end(), [&](const PlanMessage& m) {
-      return m.key.ends_with(name);
-    });
   }
   void note_unused() {
     for (const char* name : {"--overlap-grad-reduce",

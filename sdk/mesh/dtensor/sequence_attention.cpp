@@ -23,11 +23,6 @@ namespace {
 
 constexpr int64_t kSequence = 2;  // dim of the sequence in q, k and v
 
-// Returns the accumulation type.
-at::ScalarType wide(const at::Tensor& t) {
-  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 at::Tensor part(const at::Tensor& t, const Part& p) {
   return t.narrow(kSequence, p.begin, p.count);
 }
@@ -39,7 +34,7 @@ class Merge {
   Merge(const at::Tensor& q, const at::Tensor& v) {
     Sizes sizes = q.sizes().vec();
     sizes.back() = v.size(-1);
-    const auto options = q.options().dtype(wide(q));
+    const auto options = q.options().dtype(accumulation_type(q));
     out_ = at::zeros(sizes, options);
     sizes.pop_back();
     lse_ = at::full(sizes, -INFINITY, options);
@@ -118,7 +113,7 @@ void each_rank(const Mesh::Axis& axis, const at::Tensor& own, F&& f) {
 class KeyGradients {
  public:
   KeyGradients(const Mesh::Axis& axis, const at::Tensor& kv)
-      : axis_(axis), options_(kv.options().dtype(wide(kv))), sizes_(kv.sizes().vec()) {
+      : axis_(axis), options_(kv.options().dtype(accumulation_type(kv))), sizes_(kv.sizes().vec()) {
     own_ = at::zeros(sizes_, options_);
     if (axis.exchange == SequenceExchange::kRing) return;
     sizes_[0] *= axis.comm.size();
@@ -208,7 +203,7 @@ SequenceAttention::Gradients SequenceAttention::backward(const at::Tensor& grad,
                                                          const Result& result) const {
   const Mesh::Axis& along = mesh.axis(axis);
   const at::Tensor own = at::stack({k, v});
-  const at::Tensor dq = at::zeros(q.sizes(), q.options().dtype(wide(q)));
+  const at::Tensor dq = at::zeros(q.sizes(), q.options().dtype(accumulation_type(q)));
   KeyGradients key_gradients(along, own);
   each_rank(along, own, [&](int theirs, const at::Tensor& kv) {
     const at::Tensor dkv = key_gradients.of(theirs);

@@ -10,11 +10,6 @@
 namespace yoke::mesh {
 namespace {
 
-// Returns the accumulation type.
-at::ScalarType wide(const at::Tensor& t) {
-  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 bool has_flash_kernel(const TileAttention& tile, const at::Tensor& q, const at::Tensor& v) {
   const bool half = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
   const int64_t head = q.size(-1);
@@ -23,7 +18,7 @@ bool has_flash_kernel(const TileAttention& tile, const at::Tensor& q, const at::
 
 // Returns keys or values for each query head, in the accumulation type.
 at::Tensor for_heads(const at::Tensor& t, int64_t heads) {
-  return t.to(wide(t)).repeat_interleave(heads / t.size(1), 1);
+  return t.to(accumulation_type(t)).repeat_interleave(heads / t.size(1), 1);
 }
 
 // Adds up gradients of query heads with the same key head.
@@ -36,6 +31,10 @@ double scale_of(const TileAttention& tile, const at::Tensor& q) {
 }
 
 }  // namespace
+
+at::ScalarType accumulation_type(const at::Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
 
 TileAttention::Result TileAttention::forward(const at::Tensor& q,
                                              const at::Tensor& k,
@@ -70,7 +69,8 @@ TileAttention::Gradients TileAttention::backward(const at::Tensor& grad,
 }
 
 at::Tensor TileAttention::scores(const at::Tensor& q, const at::Tensor& k) const {
-  at::Tensor s = (q.to(wide(q)) * scale_of(*this, q)).matmul(for_heads(k, q.size(1)).mT());
+  at::Tensor s =
+      (q.to(accumulation_type(q)) * scale_of(*this, q)).matmul(for_heads(k, q.size(1)).mT());
   if (mask) s += *mask;
   if (causal)
     s.masked_fill_(at::ones({s.size(-2), s.size(-1)}, s.options().dtype(at::kBool)).triu_(1),
@@ -92,13 +92,13 @@ TileAttention::Gradients TileAttention::composed_backward(const at::Tensor& grad
                                                           const at::Tensor& k,
                                                           const at::Tensor& v,
                                                           const Result& result) const {
-  const at::Tensor dout = grad.to(wide(q));
+  const at::Tensor dout = grad.to(accumulation_type(q));
   const at::Tensor weights = (scores(q, k) - result.lse.unsqueeze(-1)).exp_();
-  const at::Tensor sum = (dout * result.out.to(wide(q))).sum(-1, true);
+  const at::Tensor sum = (dout * result.out.to(accumulation_type(q))).sum(-1, true);
   const at::Tensor ds = (dout.matmul(for_heads(v, q.size(1)).mT()) - sum).mul_(weights);
   const double factor = scale_of(*this, q);
   return {ds.matmul(for_heads(k, q.size(1))).mul_(factor).to(q.scalar_type()),
-          of_key_heads(ds.mT().matmul(q.to(wide(q))).mul_(factor), k),
+          of_key_heads(ds.mT().matmul(q.to(accumulation_type(q))).mul_(factor), k),
           of_key_heads(weights.mT().matmul(dout), v)};
 }
 

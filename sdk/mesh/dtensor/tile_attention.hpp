@@ -8,6 +8,9 @@
 
 namespace yoke::mesh {
 
+// Returns the type in which attention of tensors like `t` is accumulated: fp64 for fp64, else fp32.
+at::ScalarType accumulation_type(const at::Tensor& t);
+
 // How queries attend to keys. Shapes: q [B, H, Sq, D], k and v [B, Hkv, Sk, D].
 struct TileAttention {
   bool causal;                     // query i uses keys 0 to i; Sq and Sk are then equal
