@@ -130,7 +130,7 @@ function(yoke_test name)
     yoke_use_torch(${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 1800 ENVIRONMENT "${YOKE_TEST_ENVIRONMENT}")
+  set_tests_properties(${name} PROPERTIES LABELS "${A_LABELS}" TIMEOUT 3600 ENVIRONMENT "${YOKE_TEST_ENVIRONMENT}")
 endfunction()
 
 # yoke_nightly_cases(NAME PATTERN...) moves the cases of a GoogleTest program whose names match a pattern to the test

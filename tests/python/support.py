@@ -10,7 +10,7 @@ SOURCE = pathlib.Path(os.environ["YOKE_SOURCE"])
 BUILD = pathlib.Path(os.environ["YOKE_BIN"]).parent
 VENV = pathlib.Path(sys.prefix)
 YOKE = VENV / "bin/yoke"
-HANG = 300  # seconds; only ends hangs
+HANG = 900  # seconds; only ends hangs
 
 
 class WheelTest(unittest.TestCase):
