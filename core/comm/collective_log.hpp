@@ -38,6 +38,9 @@ class CollectiveLog {
   // Returns the counts since the start.
   std::vector<OperationCount> counts_by_operation() const;
 
+  // Returns the recording to which all communicators add what they issue; see World.
+  Recording& recording() { return recording_; }
+
   // Returns the latest collectives of each communicator, and messages of each link, at most 100,
   // oldest first; key: name of the communicator or link. Any thread may call it.
   std::map<std::string, std::vector<std::string>> latest() const;
@@ -65,6 +68,7 @@ class CollectiveLog {
 
   ControlPlane& control_;
   const CommCheck check_;
+  Recording recording_;
   std::map<std::string, std::shared_ptr<Traffic>> traffic_;  // key: name of the axes
   std::map<std::string, CommCount> at_reset_;                // totals at the last reset
   mutable std::mutex mutex_;                                 // protects records_ against latest()

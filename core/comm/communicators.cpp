@@ -80,6 +80,7 @@ Communicators::Entry Communicators::make(uint32_t axes,
       .options = options_,
       .traffic = log_.traffic(axes_text),
       .history = history,
+      .recording = &log_.recording(),
       .on_link = [this, title, axes](
                      const Link& link,
                      auto messages) { log_.add_link(title, axes, link, std::move(messages)); },

@@ -174,12 +174,19 @@ void CountingBackend::abort() {
   if (setup_.check) setup_.check->abort();
 }
 
+void CountingBackend::count(const std::shared_ptr<History>& history,
+                            Signature& signature,
+                            int64_t bytes) const {
+  const RecordedOperations::Counters counters{setup_.traffic, history, setup_.options.member};
+  RecordedOperations::count(counters, signature, bytes);
+  if (setup_.recording != nullptr && *setup_.recording)
+    (*setup_.recording)->add(counters, signature, bytes);
+}
+
 template <class F>
 WorkPtr CountingBackend::issue(Signature signature, int64_t bytes, F&& call) {
-  setup_.history->add(signature);
-  if (setup_.options.member != nullptr) setup_.options.member->count_collective();
+  count(setup_.history, signature, bytes);
   if (setup_.check) compare_with_peers(signature);
-  setup_.traffic->add_call(signature, bytes);
   return start(signature, {}, call);
 }
 
@@ -206,8 +213,7 @@ WorkPtr CountingBackend::issue_message(Collective op, Tensors tensors, int peer,
   Signature signature = sign(op, t, t.numel(), tag);
   const int32_t mine = setup_.ranks[rank_], other = setup_.ranks[peer];
   Messages& messages = messages_of(sends ? Link{mine, other} : Link{other, mine});
-  messages.history->add(signature);
-  setup_.traffic->add_call(signature, static_cast<int64_t>(t.nbytes()));
+  count(messages.history, signature, static_cast<int64_t>(t.nbytes()));
   Start message = [this, sends, signature, link = messages.link, tensors, peer, tag]() mutable {
     return start(signature, link, [&] {
       return sends ? setup_.inner->send(tensors, peer, tag)

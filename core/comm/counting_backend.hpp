@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
+#include "core/comm/recorded_operations.hpp"
 #include "core/comm/signature.hpp"
 #include "core/comm/work_wait.hpp"
 
@@ -42,6 +43,8 @@ class Traffic {
 //            check backend, compares the signature of a collective with those of the other ranks
 //            before it is issued. The sender of a message sends its signature ahead. The receiver
 //            compares it in wait(), and only then starts to receive.
+//   records  While a device records the work of this rank, notes the operations, so that they can
+//            be counted and checked in each replay.
 //   errors   Everything that the call, the work or its future throws is an Error with the codes
 //            that CommWork::wait() lists.
 //
@@ -62,6 +65,7 @@ class CountingBackend final : public c10d::Backend {
     CommOptions options;
     std::shared_ptr<Traffic> traffic;  // counters; shared with other communicators of the axes
     std::shared_ptr<History> history;  // collectives issued; read by the collective log
+    Recording* recording = nullptr;    // that of the rank; outlives the backend
     // Called at the first message of each link, with its history.
     std::function<void(const Link&, std::shared_ptr<const History>)> on_link;
     bool on_device = false;  // wait() of a work queues on the current stream instead of blocking
@@ -120,6 +124,8 @@ class CountingBackend final : public c10d::Backend {
     std::deque<std::function<void()>> to_start;  // receives that are not compared yet, in order
   };
 
+  // Counts an operation, and notes it if the rank records.
+  void count(const std::shared_ptr<History>& history, Signature& signature, int64_t bytes) const;
   template <class F>
   WorkPtr issue(Signature signature, int64_t bytes, F&& call);
   template <class F>

@@ -84,6 +84,14 @@ std::vector<OperationCount> World::counts_by_operation() const {
   return log_->counts_by_operation();
 }
 
+void World::start_recording() {
+  log_->recording().emplace();
+}
+
+RecordedOperations World::end_recording() {
+  return std::exchange(log_->recording(), std::nullopt).value();
+}
+
 std::map<std::string, std::vector<std::string>> World::latest_collectives() const {
   return log_->latest();
 }

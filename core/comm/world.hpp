@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/comm/communicator.hpp"
+#include "core/comm/recorded_operations.hpp"
 #include "core/comm/rendezvous.hpp"
 
 namespace yoke {
@@ -88,6 +89,11 @@ class World {
   void reset_counts();
   // Returns the counts since the start.
   std::vector<OperationCount> counts_by_operation() const;
+  // Start and end a recording of the operations that this rank issues, which a device records. The
+  // device executes them only when it replays its recording, so call count_again() of the result in
+  // every replay but the first.
+  void start_recording();
+  RecordedOperations end_recording();
   // Returns the latest collectives of each communicator, and the latest messages between this rank
   // and another, at most 100 each, oldest first, as texts. Any thread may call it.
   std::map<std::string, std::vector<std::string>> latest_collectives() const;
