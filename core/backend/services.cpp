@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/backend/counted_graph.hpp"
 #include "yoke/backend.hpp"
 #include "yoke/text.hpp"
 #include "yoke/torch.hpp"
@@ -89,6 +90,8 @@ struct ServiceSlots {
     if (is(name, "yoke.backends/1") && host.inner_ != nullptr) table = &host.backends_.header;
     if (is(name, "yoke.torch_graphs/1") && host.world_.device() != nullptr)
       table = &host.graphs_.header;
+    if (is(name, "yoke.torch_kernels/1") && host.world_.device() != nullptr)
+      table = &host.kernels_.header;
     // A backend that was built with a newer header may expect a longer table than this host has. It
     // must get NULL: otherwise it would call whatever follows our table in memory.
     return table != nullptr && table->struct_size >= min_size ? table : nullptr;
@@ -220,7 +223,12 @@ struct ServiceSlots {
   }
 
   static std::unique_ptr<DeviceGraph> make_graph(void* ctx) {
-    return self(ctx).world_.device()->runtime().make_graph();
+    World& world = self(ctx).world_;
+    return std::make_unique<CountedGraph>(world.device()->runtime().make_graph(), world);
+  }
+
+  static void adamw(void* ctx, const AdamWTensors& tensors) {
+    self(ctx).world_.device()->runtime().adamw(tensors);
   }
 
   // Returns the c10d::ProcessGroup for backends that use LibTorch; NULL if there is none.
@@ -294,6 +302,7 @@ void HostServices::fill_tables() {
                   S::all_to_all};
   events_table_ = {YOKE_HEADER(YokeEvents, YOKE_ID_EVENTS), this, S::now, S::span, S::metric};
   backends_ = {YOKE_HEADER(YokeBackends, YOKE_ID_BACKENDS), this, S::open};
+  kernels_ = {YOKE_HEADER(TorchKernels, 0), this, S::adamw};
   graphs_ = {YOKE_HEADER(TorchGraphs, 0),
              this,
              S::make_graph,

@@ -12,6 +12,7 @@
 #include "core/comm/world.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "yoke/parallel_backend.h"
+#include "yoke/torch_device.hpp"
 
 struct YokeComm {
   yoke::Communicator* comm;  // owned by the World
@@ -23,8 +24,9 @@ namespace yoke {
 using LogSink = std::function<void(int32_t level, const std::string& text)>;
 
 // The services of one rank: log, check_cancel, "yoke.collectives/1", "yoke.backends/1",
-// "yoke.events/1" and, on a device, "yoke.torch_graphs/1". What the constructor is given must
-// outlive this object, and this object must outlive the contexts of the backend.
+// "yoke.events/1" and, on a device, "yoke.torch_graphs/1" and "yoke.torch_kernels/1". What the
+// constructor is given must outlive this object, and this object must outlive the contexts of the
+// backend.
 class HostServices {
  public:
   // `cancel` is true once the run should stop; NULL = never. `inner` opens other backends and
@@ -60,6 +62,7 @@ class HostServices {
   YokeBackends backends_;
   YokeEvents events_table_;
   TorchGraphs graphs_;
+  TorchKernels kernels_;
   std::map<Communicator*, YokeComm> comms_;                  // handles that the backend has
   std::map<uint32_t, std::unique_ptr<HostServices>> parts_;  // hosts of inner backends, by axes
 };

@@ -162,6 +162,14 @@ void check_loss_scale(const ConfigView& view, Found& found) {
                   view.cite("loss_scale.initial_power"));
 }
 
+// Measurements differ from run to run, and algorithms in the last bits of their results.
+void check_products(const ConfigView& view, Found& found) {
+  if (!sound(view, {"train.deterministic", "train.tune_products"})) return;
+  if (!view.run.train.deterministic || !view.run.train.tune_products) return;
+  found.push_back(view.cite("train.tune_products") + " contradicts " +
+                  view.cite("train.deterministic") + "; remove one of them");
+}
+
 // fp8 products are made for tensors with the range of bf16.
 void check_fp16_products(const ConfigView& view, Found& found) {
   if (!sound(view, {"precision.param", "precision.product"})) return;
@@ -307,6 +315,7 @@ std::vector<std::string> contradictions(const ConfigView& view) {
   check_adapters(view, found);
   check_precision(view, found);
   check_fp8(view, found);
+  check_products(view, found);
   check_fp16_products(view, found);
   check_loss_scale(view, found);
   check_profile(view, found);

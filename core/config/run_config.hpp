@@ -105,6 +105,7 @@ struct TrainConfig {
   std::string decay = "all";   // all | matrices
   double clip = 1.0;           // 0 = off
   bool deterministic = false;  // use only deterministic kernels on a device
+  bool tune_products = false;  // measure which algorithm is the fastest for each product
   // Steps in a row that may be skipped because gradients are not finite; unset = 100 with a loss
   // scale, 0 without one.
   std::optional<int64_t> max_skipped;

@@ -104,6 +104,13 @@ std::vector<Key> training_keys() {
        "",
        kFree,
        "use only kernels of a device that give the same bits in every run; the CPU always does"},
+      {"train.tune_products",
+       FIELD(train.tune_products),
+       kAny,
+       "",
+       kFree,
+       "measure on a device which algorithm is the fastest for each shape of product; runs then "
+       "differ in the last bits"},
       {"train.max_skipped",
        FIELD(train.max_skipped),
        count_from(0),

@@ -48,25 +48,31 @@ struct LogSumExp {
   YOKE_HOST_DEVICE W value() const { return shift(most) + std::log(sum); }
 };
 
-// Writes the loss and the log-sum-exp of each row of logits [rows, columns]. The loss of a row
-// without a target is 0, and that of a target outside the columns is NaN.
+// Writes the loss and the log-sum-exp of each row of logits [rows, columns], whose rows begin
+// `stride` elements apart. The loss of a row without a target is 0, and that of a target outside
+// the columns is NaN.
 template <class T>
 struct CrossEntropy {
+  static constexpr int kWidth = kPack<T>;
+
   const T* logits;
   const int64_t* targets;
   Wide<T>* losses;
   Wide<T>* lse;
-  int64_t rows, columns;
+  int64_t rows, columns, stride;
 
-  bool takes_packs() const { return columns % kPack<T> == 0 && are_aligned({logits}); }
+  bool takes_packs() const { return stride % kPack<T> == 0 && are_aligned({logits}); }
   int64_t elements_of_row() const { return columns; }
 
   // Returns the share of one thread of the log-sum-exp of a row.
   template <int n>
   YOKE_HOST_DEVICE LogSumExp<Wide<T>> part(int64_t row, int thread, int threads) const {
     LogSumExp<Wide<T>> sum;
-    for (int64_t i = int64_t{thread} * n; i < columns; i += int64_t{threads} * n)
-      sum.add(load<n>(logits + row * columns + i));
+    const T* const from = logits + row * stride;
+    const int64_t packed = columns / n * n;
+    for (int64_t i = int64_t{thread} * n; i < packed; i += int64_t{threads} * n)
+      sum.add(load<n>(from + i));
+    for (int64_t i = packed + thread; i < columns; i += threads) sum.add(load<1>(from + i));
     return sum;
   }
 
@@ -79,7 +85,7 @@ struct CrossEntropy {
     } else if (target < 0 || target >= columns) {
       losses[row] = static_cast<Wide<T>>(NAN);
     } else {
-      losses[row] = lse[row] - static_cast<Wide<T>>(logits[row * columns + target]);
+      losses[row] = lse[row] - static_cast<Wide<T>>(logits[row * stride + target]);
     }
   }
 };
@@ -88,30 +94,40 @@ struct CrossEntropy {
 // rows without a target.
 template <class T>
 struct CrossEntropyBackward {
+  static constexpr int kWidth = kPack<T>;
+
   T* logits;
   const int64_t* targets;
   const Wide<T>* lse;
   const Wide<T>* dy;
-  int64_t rows, columns;
+  int64_t rows, columns, stride;
 
-  bool takes_packs() const { return columns % kPack<T> == 0 && are_aligned({logits}); }
+  bool takes_packs() const { return stride % kPack<T> == 0 && are_aligned({logits}); }
   int64_t elements_of_row() const { return columns; }
 
   // Computes the share of one thread of a row, n neighbouring elements at a time.
   template <int n>
   YOKE_HOST_DEVICE void run(int64_t row, int thread, int threads) const {
-    const int64_t target = targets[row];
+    const int64_t target = targets[row], packed = columns / n * n;
     const Wide<T> sum = lse[row], factor = target == kNoTarget ? 0 : *dy;
-    for (int64_t i = int64_t{thread} * n; i < columns; i += int64_t{threads} * n) {
-      T* const at = logits + row * columns + i;
-      Pack<T, n> p = load<n>(at);
-      for (int k = 0; k < n; ++k) {
-        const Wide<T> softmax = std::exp(static_cast<Wide<T>>(p.v[k]) - sum);
-        const Wide<T> gradient = factor * (i + k == target ? softmax - 1 : softmax);
-        p.v[k] = static_cast<T>(factor == 0 ? 0 : gradient);
-      }
-      store(p, at);
+    T* const at = logits + row * stride;
+    for (int64_t i = int64_t{thread} * n; i < packed; i += int64_t{threads} * n)
+      put<n>(at + i, target - i, sum, factor);
+    for (int64_t i = packed + thread; i < columns; i += threads)
+      put<1>(at + i, target - i, sum, factor);
+  }
+
+ private:
+  // Overwrites n logits of a row. target: its index among them. sum: the log-sum-exp of the row.
+  template <int n>
+  static YOKE_HOST_DEVICE void put(T* at, int64_t target, Wide<T> sum, Wide<T> factor) {
+    Pack<T, n> p = load<n>(at);
+    for (int k = 0; k < n; ++k) {
+      const Wide<T> softmax = std::exp(static_cast<Wide<T>>(p.v[k]) - sum);
+      const Wide<T> gradient = factor * (k == target ? softmax - 1 : softmax);
+      p.v[k] = static_cast<T>(factor == 0 ? 0 : gradient);
     }
+    store(p, at);
   }
 };
 

@@ -39,6 +39,7 @@ DeviceRuntime& load() {
 }
 
 DeviceRuntime* replacement = nullptr;
+bool emulating = false;
 
 }  // namespace
 
@@ -52,8 +53,13 @@ DeviceRuntime& cuda_runtime() {
   return runtime;
 }
 
-void replace_cuda_runtime(DeviceRuntime* runtime) {
+void replace_cuda_runtime(DeviceRuntime* runtime, bool emulates) {
   replacement = runtime;
+  emulating = emulates;
+}
+
+bool runs_on(c10::Device device) {
+  return device.is_cuda() || (emulating && device.is_cpu());
 }
 
 }  // namespace yoke

@@ -4,6 +4,10 @@
 
 #include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <type_traits>
 
 #include "core/cuda/device_runtime.hpp"
 #include "core/cuda/kernels.hpp"
@@ -14,23 +18,131 @@ namespace yoke {
 template <class Run>
 class DeviceOperators : public DeviceRuntime {
  public:
-  void rotary(const at::Tensor& out,
-              const at::Tensor& x,
+  void rotary(const std::vector<at::Tensor>& out,
+              const std::vector<at::Tensor>& x,
               const at::Tensor& cos,
               const at::Tensor& sin,
               double sign) override {
-    for_type(x, [&](auto zero) {
+    for_type(x[0], [&](auto zero) {
       using T = decltype(zero);
-      Run::run(Rotation<T>{in<T>(x),
+      Rotation<T> rotation{{},
                            in<Wide<T>>(cos),
                            in<Wide<T>>(sin),
-                           to<T>(out),
-                           x.size(0) * x.size(1),
-                           static_cast<int>(x.size(2)),
-                           static_cast<int>(x.size(3) / 2),
-                           static_cast<Wide<T>>(sign)},
+                           x[0].size(0) * x[0].size(1),
+                           static_cast<int>(x[0].size(3) / 2),
+                           static_cast<Wide<T>>(sign)};
+      for (size_t i = 0; i < x.size(); ++i)
+        rotation.tensors[i] = {in<T>(x[i]),
+                               to<T>(out[i]),
+                               x[i].stride(1),
+                               out[i].stride(1),
+                               static_cast<int>(x[i].size(2))};
+      Run::run(rotation, x[0].device());
+    });
+  }
+
+  void rms_norm(const at::Tensor& y,
+                const at::Tensor& scales,
+                const at::Tensor& x,
+                const at::Tensor& weight,
+                double eps) override {
+    for_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      Run::run(Norm<T>{in<T>(x),
+                       in<T>(weight),
+                       to<T>(y),
+                       to<Wide<T>>(scales),
+                       x.size(0),
+                       x.size(1),
+                       static_cast<Wide<T>>(eps)},
                x.device());
     });
+  }
+
+  void rms_norm_backward(const NormGradients& out,
+                         const at::Tensor& dy,
+                         const at::Tensor& residual,
+                         const at::Tensor& x,
+                         const at::Tensor& weight,
+                         const at::Tensor& scales) override {
+    const int64_t rows = x.size(0), columns = x.size(1);
+    // A line is the work of one block. Enough of them fill a large GPU, and too many take long to
+    // be added up.
+    constexpr int64_t kThreads = 132 * 1024, kFewLines = 32;
+    const int64_t threads = std::max<int64_t>(32, columns * x.element_size() / kAccessBytes);
+    const int64_t line_count =
+        std::clamp<int64_t>(rows / 8, 1, std::max(kThreads / threads, int64_t{1}));
+    const at::Tensor lines = at::empty({line_count, columns}, scales.options());
+    if (rows == 0) lines.zero_();
+    for_type(x, [&](auto zero) {
+      using T = decltype(zero);
+      Run::run(NormBackward<T>{in<T>(dy),
+                               in<T>(x),
+                               in<T>(weight),
+                               in<Wide<T>>(scales),
+                               residual.defined() ? in<T>(residual) : nullptr,
+                               to<T>(out.dx),
+                               to<Wide<T>>(lines),
+                               rows,
+                               columns,
+                               line_count},
+               x.device());
+      const auto add_up =
+          [&](const at::Tensor& to_lines, auto to_zero, int64_t from, bool accumulates) {
+            using Out = decltype(to_zero);
+            Run::run(SumOfLines<T, Out>{in<Wide<T>>(lines),
+                                        to<Out>(to_lines),
+                                        to_lines.numel(),
+                                        columns,
+                                        from,
+                                        accumulates},
+                     x.device());
+          };
+      const bool many = line_count > kFewLines;
+      if (many) add_up(lines.narrow(0, 0, kFewLines), Wide<T>{}, line_count, false);
+      const int64_t left = many ? kFewLines : line_count;
+      if (out.dweight.scalar_type() == x.scalar_type()) {
+        add_up(out.dweight, T{}, left, out.accumulates);
+      } else {
+        add_up(out.dweight, Wide<T>{}, left, out.accumulates);
+      }
+    });
+  }
+
+  void adamw(const AdamWTensors& t) override {
+    const at::ScalarType copy = t.copy.defined() ? t.copy.scalar_type() : t.grads.scalar_type();
+    const auto update = [&](auto master, auto gradient, auto rounded) {
+      using M = decltype(master);
+      using G = decltype(gradient);
+      using C = decltype(rounded);
+      static_assert(sizeof(AdamWCoefficients<M>) == kAdamWCoefficients * sizeof(M));
+      using Update = AdamWUpdate<M, G, C>;
+      Update whole{to<M>(t.params),
+                   to<M>(t.exp_avg),
+                   to<M>(t.exp_avg_sq),
+                   in<G>(t.grads),
+                   t.copy.defined() ? to<C>(t.copy) : nullptr,
+                   in<AdamWCoefficients<M>>(t.coefficients),
+                   t.divisor.defined() ? in<double>(t.divisor) : nullptr,
+                   t.skip.defined() ? in<float>(t.skip) : nullptr,
+                   t.params.numel()};
+      // The elements after the last whole pack.
+      const int64_t packed = whole.count / Update::kWidth * Update::kWidth;
+      if (packed < whole.count) Run::run(whole.part(packed, whole.count), t.params.device());
+      if (packed > 0) Run::run(whole.part(0, packed), t.params.device());
+    };
+    if (t.params.scalar_type() == at::kDouble) return update(double{}, double{}, double{});
+    const auto with_copy = [&](auto gradient) {
+      using G = decltype(gradient);
+      if constexpr (std::is_same_v<G, float>) {
+        if (copy == at::kHalf) return update(float{}, float{}, c10::Half{});
+        if (copy == at::kBFloat16) return update(float{}, float{}, c10::BFloat16{});
+      }
+      update(float{}, G{}, G{});
+    };
+    if (t.grads.scalar_type() == at::kHalf) return with_copy(c10::Half{});
+    if (t.grads.scalar_type() == at::kBFloat16) return with_copy(c10::BFloat16{});
+    with_copy(float{});
   }
 
   void swiglu(const at::Tensor& out, const at::Tensor& gate, const at::Tensor& up) override {
@@ -65,7 +177,8 @@ class DeviceOperators : public DeviceRuntime {
                                to<Wide<T>>(losses),
                                to<Wide<T>>(lse),
                                logits.size(0),
-                               logits.size(1)},
+                               logits.size(1),
+                               logits.stride(0)},
                logits.device());
     });
   }
@@ -81,7 +194,8 @@ class DeviceOperators : public DeviceRuntime {
                                        in<Wide<T>>(lse),
                                        in<Wide<T>>(dy),
                                        logits.size(0),
-                                       logits.size(1)},
+                                       logits.size(1),
+                                       logits.stride(0)},
                logits.device());
     });
   }

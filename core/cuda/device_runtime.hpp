@@ -14,7 +14,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "yoke/torch.hpp"
+#include "yoke/torch_device.hpp"
 
 namespace yoke {
 
@@ -36,6 +36,12 @@ struct Fp8Matrix {
   at::Tensor unscale;
 };
 
+// What DeviceRuntime::rms_norm_backward() writes.
+struct NormGradients {
+  at::Tensor dx, dweight;
+  bool accumulates = false;
+};
+
 // One per process. Functions that queue work use the current stream of the calling thread.
 class DeviceRuntime {
  public:
@@ -51,16 +57,45 @@ class DeviceRuntime {
   // Returns an empty CUDA graph. See DeviceGraph.
   virtual std::unique_ptr<DeviceGraph> make_graph() = 0;
   // Operators. Tensors are contiguous and, unless it is stated otherwise, all of one of the types
-  // fp64, fp32, fp16 and bf16. "Wide" numbers are fp64 if that type is fp64, and otherwise fp32.
-  // The arguments that an operator writes come first.
+  // fp64, fp32, fp16 and bf16. "Wide" numbers are fp64 if that type is fp64, and otherwise fp32. An
+  // undefined tensor is an argument that is not given. The arguments that an operator writes come
+  // first.
   //
-  // Writes to `out` the tensor x [B, S, heads, D], rotated by `sign` times the angles whose cosines
-  // and sines are [B, S, D / 2], wide. `out` and x may be the same memory.
-  virtual void rotary(const at::Tensor& out,
-                      const at::Tensor& x,
+  // Writes to `out` [M, N] the product of a [M, K] and b [K, N], plus `add` [M, N] if it is given.
+  // The rows of out and add, and the rows or the columns of a and b, are contiguous, but need not
+  // follow each other immediately. out and add have the same type: that of a and b, or fp32 if
+  // those are 16-bit numbers. `add` may be `out`. Sums of 16-bit numbers are fp32 until they are
+  // written. Throws std::exception for any other tensors.
+  virtual void multiply(const at::Tensor& out,
+                        const at::Tensor& a,
+                        const at::Tensor& b,
+                        const at::Tensor& add) = 0;
+  // Rotates the heads of one or two tensors x[i] [B, S, heads, D] by `sign` times the angles whose
+  // cosines and sines are [B, S, D / 2], wide. Writes to out[i], which may be x[i]. The heads of a
+  // token are contiguous, but the tokens need not follow each other immediately.
+  virtual void rotary(const std::vector<at::Tensor>& out,
+                      const std::vector<at::Tensor>& x,
                       const at::Tensor& cos,
                       const at::Tensor& sin,
                       double sign) = 0;
+  // Writes y = x * scale * weight with scale = 1 / sqrt(mean(x^2) + eps) of each row of x [N, D].
+  // weight: [D]. scales: wide [N].
+  virtual void rms_norm(const at::Tensor& y,
+                        const at::Tensor& scales,
+                        const at::Tensor& x,
+                        const at::Tensor& weight,
+                        double eps) = 0;
+  // Writes the gradients of x and weight, given that of y. residual [N, D]: a gradient that is
+  // added to dx. out.dweight: [D], of the type of x or wide. out.accumulates: the gradient is added
+  // to the numbers that are there.
+  virtual void rms_norm_backward(const NormGradients& out,
+                                 const at::Tensor& dy,
+                                 const at::Tensor& residual,
+                                 const at::Tensor& x,
+                                 const at::Tensor& weight,
+                                 const at::Tensor& scales) = 0;
+  // Makes one step of AdamW or a variant. Types: see takes_adamw().
+  virtual void adamw(const AdamWTensors& tensors) = 0;
   // Writes silu(gate) * up. All shapes are equal.
   virtual void swiglu(const at::Tensor& out, const at::Tensor& gate, const at::Tensor& up) = 0;
   // Writes the gradients of gate and up, given that of the output.
@@ -69,9 +104,9 @@ class DeviceRuntime {
                                const at::Tensor& gate,
                                const at::Tensor& up,
                                const at::Tensor& dy) = 0;
-  // Writes the loss and the log-sum-exp, both wide [N], of each row of logits [N, V]. targets:
-  // int64 [N]. The loss of a row is 0 if its target is ops::kIgnoredTarget, and NaN if its target
-  // is outside [0, V).
+  // Writes the loss and the log-sum-exp, both wide [N], of each row of logits [N, V]. The rows need
+  // not follow each other immediately. targets: int64 [N]. The loss of a row is 0 if its target is
+  // ops::kIgnoredTarget, and NaN if its target is outside [0, V).
   virtual void cross_entropy(const at::Tensor& losses,
                              const at::Tensor& lse,
                              const at::Tensor& logits,
@@ -84,6 +119,10 @@ class DeviceRuntime {
   // Makes LibTorch use only kernels that give the same bits in every run, also where they are
   // slower than others. Call it before the first operator. Affects the whole process.
   virtual void use_deterministic_kernels() = 0;
+  // Decides whether multiply() finds the fastest algorithm for each shape by trying several, which
+  // differ in the last bits of their results. Call it before the first operator. Affects the whole
+  // process.
+  virtual void measure_products(bool measures) = 0;
   // Returns whether the device has units for products in fp8.
   virtual bool multiplies_fp8(c10::Device device) = 0;
   // Rounds the contiguous bf16 matrix x, whose address is a multiple of 16 bytes and whose number
@@ -104,9 +143,14 @@ DeviceRuntime& cuda_runtime();
 // Returns true if libyoke_cuda.so is present, i.e. Yoke was built with CUDA. Loads nothing.
 bool has_cuda_library();
 
-// Makes cuda_runtime() return `runtime` from now on, or the loaded one again if it is NULL. For
-// tests. Not thread-safe.
-void replace_cuda_runtime(DeviceRuntime* runtime);
+// Makes cuda_runtime() return `runtime` from now on, or the loaded one again if it is NULL.
+// emulates: runs_on() becomes true for the CPU, so that whole models use the runtime's operators.
+// For tests. Not thread-safe.
+void replace_cuda_runtime(DeviceRuntime* runtime, bool emulates = false);
+
+// Returns whether the operators of cuda_runtime() are those for tensors on this device. Loads
+// nothing. Thread-safe.
+bool runs_on(c10::Device device);
 
 // The function that libyoke_cuda.so exports, and its name.
 using CudaEntry = DeviceRuntime* (*)();

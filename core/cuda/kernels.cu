@@ -32,32 +32,66 @@ __global__ void __launch_bounds__(kMostThreads) rows_kernel(Operation operation)
 }
 
 template <class W>
-__device__ LogSumExp<W> merged_in_warp(LogSumExp<W> sum) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    LogSumExp<W> other;
-    other.most = __shfl_down_sync(0xffffffffu, sum.most, distance);
-    other.sum = __shfl_down_sync(0xffffffffu, sum.sum, distance);
-    sum = sum.merged(other);
-  }
+__device__ LogSumExp<W> from_lane(const LogSumExp<W>& sum, int distance) {
+  LogSumExp<W> other;
+  other.most = __shfl_down_sync(0xffffffffu, sum.most, distance);
+  other.sum = __shfl_down_sync(0xffffffffu, sum.sum, distance);
+  return other;
+}
+template <class W>
+__device__ ThreadSum<W> from_lane(const ThreadSum<W>& sum, int distance) {
+  return {__shfl_down_sync(0xffffffffu, sum.value, distance)};
+}
+
+// Returns in lane 0 what all lanes of the warp have.
+template <class Sum>
+__device__ Sum merged_in_warp(Sum sum) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    sum = sum.merged(from_lane(sum, distance));
   return sum;
 }
+
+// Shared memory for the sums of the warps of a block.
+template <class Sum>
+struct SumsOfWarps {
+  alignas(Sum) char memory[sizeof(Sum) * kMostThreads / kWarp];
+  __device__ Sum& operator[](int warp) { return reinterpret_cast<Sum*>(memory)[warp]; }
+
+  // Returns in lane 0 of the first warp what all threads of the block have. All threads call it.
+  __device__ Sum merge(const Sum& of_thread) {
+    const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp;
+    const int warps = static_cast<int>(blockDim.x) / kWarp;
+    const Sum of_warp = merged_in_warp(of_thread);
+    if (lane == 0) (*this)[thread / kWarp] = of_warp;
+    __syncthreads();
+    return thread < kWarp ? merged_in_warp(lane < warps ? (*this)[lane] : Sum()) : Sum();
+  }
+};
 
 template <int n, class Operation>
 __global__ void __launch_bounds__(kMostThreads) reductions_kernel(Operation operation) {
   using Sum = decltype(operation.template part<n>(0, 0, 0));
-  __shared__ alignas(Sum) char memory[sizeof(Sum) * kMostThreads / kWarp];
-  auto* const of_warps = reinterpret_cast<Sum*>(memory);
+  __shared__ SumsOfWarps<Sum> sums;
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int lane = thread % kWarp, warps = threads / kWarp;
   for (int64_t row = blockIdx.x; row < operation.rows; row += gridDim.x) {
-    const Sum sum = merged_in_warp(operation.template part<n>(row, thread, threads));
-    if (lane == 0) of_warps[thread / kWarp] = sum;
+    const Sum all = sums.merge(operation.template part<n>(row, thread, threads));
+    if (thread == 0) operation.finish(row, all);
+    __syncthreads();  // sums is free for the next row
+  }
+}
+
+template <int n, class Operation>
+__global__ void __launch_bounds__(kMostThreads) passes_kernel(Operation operation) {
+  using Sum = decltype(operation.template part<n>(0, 0, 0));
+  __shared__ SumsOfWarps<Sum> sums;
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  for (int64_t row = blockIdx.x; row < operation.rows; row += gridDim.x) {
+    const Sum all = sums.merge(operation.template part<n>(row, thread, threads));
+    __syncthreads();  // the first warp has read the sums of all warps
+    if (thread == 0) sums[0] = all;
     __syncthreads();
-    if (thread < kWarp) {
-      const Sum all = merged_in_warp(lane < warps ? of_warps[lane] : Sum());
-      if (lane == 0) operation.finish(row, all);
-    }
-    __syncthreads();  // of_warps is free for the next row
+    operation.template finish<n>(row, sums[0], thread, threads);
+    __syncthreads();  // sums is free for the next row
   }
 }
 
@@ -78,37 +112,66 @@ void launch_elements(const Operation& operation, cudaStream_t stream) {
 
 template <int n, class Operation>
 void launch_rows(const Operation& operation, cudaStream_t stream) {
-  const unsigned threads = threads_for(operation.elements_of_row() / n);
+  const unsigned threads = threads_for((operation.elements_of_row() + n - 1) / n);
   if (operation.rows > 0 && threads > 0)
     rows_kernel<n><<<blocks_for(operation.rows), threads, 0, stream>>>(operation);
 }
 
 template <int n, class Operation>
 void launch_reductions(const Operation& operation, cudaStream_t stream) {
-  const unsigned threads = threads_for(operation.elements_of_row() / n);
+  const unsigned threads = threads_for((operation.elements_of_row() + n - 1) / n);
   if (operation.rows > 0 && threads > 0)
     reductions_kernel<n><<<blocks_for(operation.rows), threads, 0, stream>>>(operation);
+}
+
+template <int n, class Operation>
+void launch_passes(const Operation& operation, cudaStream_t stream) {
+  const unsigned threads = threads_for((operation.elements_of_row() + n - 1) / n);
+  const int64_t blocks = operation.blocks();
+  if (operation.rows > 0 && threads > 0)
+    passes_kernel<n><<<static_cast<unsigned>(blocks), threads, 0, stream>>>(operation);
 }
 
 }  // namespace
 
 // Defines launch() of an operation, for elements in packs and one by one.
-#define YOKE_LAUNCH(Operation, kind)                                 \
-  template <class T>                                                 \
-  void launch(const Operation<T>& operation, void* stream) {         \
-    const auto on = static_cast<cudaStream_t>(stream);               \
-    operation.takes_packs() ? launch_##kind<kPack<T>>(operation, on) \
-                            : launch_##kind<1>(operation, on);       \
-  }                                                                  \
-  template void launch(const Operation<double>&, void*);             \
-  template void launch(const Operation<float>&, void*);              \
-  template void launch(const Operation<c10::Half>&, void*);          \
+#define YOKE_LAUNCH(Operation, kind)                                                \
+  template <class... T>                                                             \
+  void launch(const Operation<T...>& operation, void* stream) {                     \
+    const auto on = static_cast<cudaStream_t>(stream);                              \
+    operation.takes_packs() ? launch_##kind<Operation<T...>::kWidth>(operation, on) \
+                            : launch_##kind<1>(operation, on);                      \
+  }
+// Instantiates it for all types.
+#define YOKE_LAUNCH_ALL(Operation, kind)                    \
+  YOKE_LAUNCH(Operation, kind)                              \
+  template void launch(const Operation<double>&, void*);    \
+  template void launch(const Operation<float>&, void*);     \
+  template void launch(const Operation<c10::Half>&, void*); \
   template void launch(const Operation<c10::BFloat16>&, void*);
 
-YOKE_LAUNCH(Swiglu, elements)
-YOKE_LAUNCH(SwigluBackward, elements)
-YOKE_LAUNCH(Rotation, rows)
-YOKE_LAUNCH(CrossEntropy, reductions)
-YOKE_LAUNCH(CrossEntropyBackward, rows)
+YOKE_LAUNCH_ALL(Swiglu, elements)
+YOKE_LAUNCH_ALL(SwigluBackward, elements)
+YOKE_LAUNCH_ALL(Rotation, rows)
+YOKE_LAUNCH_ALL(CrossEntropy, reductions)
+YOKE_LAUNCH_ALL(CrossEntropyBackward, rows)
+YOKE_LAUNCH_ALL(Norm, passes)
+YOKE_LAUNCH_ALL(NormBackward, passes)
+
+YOKE_LAUNCH(SumOfLines, elements)
+template void launch(const SumOfLines<double, double>&, void*);
+template void launch(const SumOfLines<float, float>&, void*);
+template void launch(const SumOfLines<c10::Half, c10::Half>&, void*);
+template void launch(const SumOfLines<c10::Half, float>&, void*);
+template void launch(const SumOfLines<c10::BFloat16, c10::BFloat16>&, void*);
+template void launch(const SumOfLines<c10::BFloat16, float>&, void*);
+
+YOKE_LAUNCH(AdamWUpdate, elements)
+template void launch(const AdamWUpdate<double, double, double>&, void*);
+template void launch(const AdamWUpdate<float, float, float>&, void*);
+template void launch(const AdamWUpdate<float, float, c10::Half>&, void*);
+template void launch(const AdamWUpdate<float, float, c10::BFloat16>&, void*);
+template void launch(const AdamWUpdate<float, c10::Half, c10::Half>&, void*);
+template void launch(const AdamWUpdate<float, c10::BFloat16, c10::BFloat16>&, void*);
 
 }  // namespace yoke

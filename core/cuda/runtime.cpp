@@ -16,6 +16,7 @@
 
 #include "core/cuda/device_operators.hpp"
 #include "core/cuda/fp8_cast.hpp"
+#include "core/cuda/products.hpp"
 
 namespace yoke {
 namespace {
@@ -124,6 +125,14 @@ class CudaRuntime final : public DeviceOperators<OnDevice> {
     at::globalContext().setDeterministicFillUninitializedMemory(false);
     at::globalContext().setDeterministicCuDNN(true);
   }
+  void measure_products(bool measures) override { products_.measure(measures); }
+
+  void multiply(const at::Tensor& out,
+                const at::Tensor& a,
+                const at::Tensor& b,
+                const at::Tensor& add) override {
+    products_.multiply(out, a, b, add);
+  }
 
   bool multiplies_fp8(c10::Device device) override {
     const cudaDeviceProp* const facts = at::cuda::getDeviceProperties(device.index());
@@ -156,12 +165,16 @@ class CudaRuntime final : public DeviceOperators<OnDevice> {
     }
     fp8_cast::round_matrix(matrix, e5m2, targets[0], targets[1], stream);
   }
+
+ private:
+  Products products_;
 };
 
 }  // namespace
 }  // namespace yoke
 
 extern "C" __attribute__((visibility("default"))) yoke::DeviceRuntime* yoke_cuda_runtime() {
-  static yoke::CudaRuntime runtime;
-  return &runtime;
+  // Never destroyed: at the end of a process, the libraries that it uses may be gone before.
+  static auto* const runtime = new yoke::CudaRuntime;
+  return runtime;
 }

@@ -15,6 +15,8 @@ YOKE_HOST_DEVICE W sigmoid(W x) {
 // out = silu(gate) * up, for `count` elements.
 template <class T>
 struct Swiglu {
+  static constexpr int kWidth = kPack<T>;
+
   const T* gate;
   const T* up;
   T* out;
@@ -38,6 +40,8 @@ struct Swiglu {
 // The gradients of gate and up. silu(gate) is computed again, which is cheaper than reading it.
 template <class T>
 struct SwigluBackward {
+  static constexpr int kWidth = kPack<T>;
+
   const T* gate;
   const T* up;
   const T* dy;

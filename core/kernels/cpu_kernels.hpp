@@ -68,13 +68,15 @@ struct CpuKernels {
   // RMSNorm of `rows` rows of `dim` elements: y = x * rstd * weight with rstd = 1 / sqrt(mean(x^2)
   // + eps). Writes rstd [rows] for the backward.
   void (*rms_forward)(int64_t rows, int64_t dim, const T* x, const T* weight, W eps, T* y, W* rstd);
-  // Writes dx, and adds the sum over the rows of dy * x * rstd to dweight [dim].
+  // Writes dx, and adds the sum over the rows of dy * x * rstd to dweight [dim]. residual: a
+  // gradient [rows, dim] that is added to dx; NULL = none.
   void (*rms_backward)(int64_t rows,
                        int64_t dim,
                        const T* dy,
                        const T* x,
                        const T* weight,
                        const W* rstd,
+                       const T* residual,
                        T* dx,
                        W* dweight);
 

@@ -1,7 +1,9 @@
 // Autograd nodes around the kernels of core/cuda, for operators that are wasteful when composed of
 // ATen operators:
 //
-//   rotary         cat() and four products read and write x several times; one kernel does it once.
+//   rotary         cat() and four products read and write x several times; one kernel does it once,
+//                  for queries and keys together.
+//   rms_norm       the gradients of the norm and of the residual are added in the same pass.
 //   swiglu         autograd saves silu(gate) besides gate and up; computing it again is cheaper
 //                  than reading it.
 //   cross_entropy  log_softmax makes an fp32 copy of the logits, the largest tensor of a model.
@@ -18,6 +20,7 @@
 #include "core/cuda/cross_entropy.hpp"
 #include "core/cuda/device_runtime.hpp"
 #include "core/kernels/ops.hpp"
+#include "core/kernels/weight_gradients.hpp"
 
 namespace yoke::ops::device {
 namespace {
@@ -27,25 +30,86 @@ static_assert(kNoTarget == kIgnoredTarget);
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// The type of computations: fp64 for fp64, otherwise fp32.
+at::ScalarType wide_type(const at::Tensor& t) {
+  return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// Returns t, or a copy, such that the sequences of a batch follow each other immediately and the
+// heads of a token are contiguous.
+at::Tensor with_whole_tokens(const at::Tensor& t) {
+  const bool whole = t.stride(3) == 1 && t.stride(2) == t.size(3) &&
+                     (t.size(0) == 1 || t.stride(0) == t.size(1) * t.stride(1));
+  return whole ? t : t.contiguous();
+}
+
+// Rotates queries and keys. The gradient is a rotation by the opposite angles.
 struct RotaryNode : torch::autograd::Function<RotaryNode> {
-  static at::Tensor turned(const at::Tensor& x,
-                           const at::Tensor& cos,
-                           const at::Tensor& sin,
-                           double sign) {
-    const at::Tensor from = x.contiguous(), to = at::empty_like(from);
-    cuda_runtime().rotary(to, from, cos, sin, sign);
-    return to;
+  static variable_list turned(variable_list x,
+                              const at::Tensor& cos,
+                              const at::Tensor& sin,
+                              double sign) {
+    variable_list out;
+    for (at::Tensor& t : x) {
+      t = with_whole_tokens(t);
+      out.push_back(at::empty(t.sizes(), t.options()));
+    }
+    cuda_runtime().rotary(out, x, cos, sin, sign);
+    return out;
   }
-  static at::Tensor forward(AutogradContext* ctx,
-                            const at::Tensor& x,
-                            const at::Tensor& cos,
-                            const at::Tensor& sin) {
+  static variable_list forward(AutogradContext* ctx,
+                               const at::Tensor& q,
+                               const at::Tensor& k,
+                               const at::Tensor& cos,
+                               const at::Tensor& sin) {
     ctx->save_for_backward({cos, sin});
-    return turned(x, cos, sin, 1);
+    return turned({q, k}, cos, sin, 1);
   }
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    return {turned(dy[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
+    variable_list grads = turned(std::move(dy), saved[0], saved[1], -1);
+    grads.resize(4);
+    return grads;
+  }
+};
+
+// Returns the norm of x and x itself. If the caller uses x only through these results, both of its
+// gradients arrive here, and the kernel adds them.
+struct NormNode : torch::autograd::Function<NormNode> {
+  static variable_list forward(AutogradContext* ctx,
+                               const at::Tensor& x,
+                               const at::Tensor& weight,
+                               double eps) {
+    const at::Tensor input = x.contiguous();
+    const at::Tensor y = at::empty(input.sizes(), input.options());
+    const int64_t columns = weight.numel(), rows = input.numel() / columns;
+    const at::Tensor scales = at::empty({rows}, input.options().dtype(wide_type(input)));
+    cuda_runtime().rms_norm(
+        y.view({rows, columns}), scales, input.view({rows, columns}), weight, eps);
+    ctx->save_for_backward({input, weight, scales});
+    ctx->set_materialize_grads(false);
+    return {y, x};
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list dy) {
+    const variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1], &scales = saved[2];
+    if (!dy[0].defined()) return {dy[1], at::Tensor(), at::Tensor()};
+    const auto rows = [&](const at::Tensor& t) {
+      return t.defined() ? t.contiguous().view({scales.numel(), weight.numel()}) : t;
+    };
+    const at::Tensor dx = at::empty_like(x);
+    GradientSums::Sum* const sum = fused::sum_of(weight);
+    const at::ScalarType type = sum == nullptr ? x.scalar_type() : sum->values.scalar_type();
+    const bool in_place = sum != nullptr && (type == x.scalar_type() || type == wide_type(x));
+    const at::Tensor dweight = in_place ? sum->values : at::empty_like(weight);
+    cuda_runtime().rms_norm_backward({rows(dx), dweight, in_place && sum->written},
+                                     rows(dy[0]),
+                                     rows(dy[1]),
+                                     rows(x),
+                                     weight,
+                                     scales);
+    if (in_place) sum->written = true;
+    return {dx, in_place ? at::Tensor() : dweight, at::Tensor()};
   }
 };
 
@@ -69,8 +133,7 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& logits,
                             const at::Tensor& targets) {
-    const bool wide = logits.scalar_type() == at::kDouble;
-    const auto options = logits.options().dtype(wide ? at::kDouble : at::kFloat);
+    const auto options = logits.options().dtype(wide_type(logits));
     const at::Tensor losses = at::empty({logits.size(0)}, options), lse = at::empty_like(losses);
     cuda_runtime().cross_entropy(losses, lse, logits, targets);
     ctx->save_for_backward({logits, targets, lse});
@@ -88,17 +151,26 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
 
 bool takes(std::initializer_list<const at::Tensor*> tensors) {
   return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor* t) {
-    return t->is_cuda() && t->has_storage();
+    return runs_on(t->device()) && t->has_storage() && t->layout() == at::kStrided;
   });
 }
 
 bool rotary_takes(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  return takes({&x, &cos, &sin}) && cos.scalar_type() == wide && sin.scalar_type() == wide;
+  return takes({&x, &cos, &sin}) && cos.scalar_type() == wide_type(x) &&
+         sin.scalar_type() == wide_type(x);
 }
 
-at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  return RotaryNode::apply(x, cos.contiguous(), sin.contiguous());
+QueriesAndKeys rotary(const at::Tensor& q,
+                      const at::Tensor& k,
+                      const at::Tensor& cos,
+                      const at::Tensor& sin) {
+  const variable_list out = RotaryNode::apply(q, k, cos.contiguous(), sin.contiguous());
+  return {out[0], out[1]};
+}
+
+Normed rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const variable_list out = NormNode::apply(x, weight.contiguous(), eps);
+  return {out[0], out[1]};
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
@@ -106,7 +178,9 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 }
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
-  return CrossEntropyNode::apply(logits.flatten(0, -2).contiguous(),
+  const at::Tensor rows = logits.flatten(0, -2);
+  const bool regular = rows.stride(1) == 1 && rows.stride(0) >= rows.size(1);
+  return CrossEntropyNode::apply(regular ? rows : rows.contiguous(),
                                  targets.flatten().contiguous());
 }
 

@@ -4,8 +4,12 @@
 // (addmm). Likewise, linear_add() accumulates its product onto the residual.
 //
 //   y_i = x W_i^T + b_i    dx = sum_i dy_i W_i    dW_i = dy_i^T x    db_i = sum of dy_i's rows
+//
+// The nodes are the same on the CPU and on a device; only multiply() differs. On a device dW_i is
+// added to the backend's sum by the product itself, even if the sum has a wider type.
 #include <algorithm>
 
+#include "core/cuda/device_runtime.hpp"
 #include "core/kernels/fused_support.hpp"
 #include "core/kernels/weight_gradients.hpp"
 
@@ -14,6 +18,29 @@ namespace {
 
 at::Tensor rows_of(const at::Tensor& t) {
   return t.view({-1, t.size(-1)});
+}
+
+// Returns t, or a copy, such that rows_of() is a matrix with contiguous rows at equal distances.
+at::Tensor with_regular_rows(const at::Tensor& t) {
+  bool regular =
+      runs_on(t.device()) && t.dim() >= 2 && t.stride(-1) == 1 && t.stride(-2) >= t.size(-1);
+  for (int64_t i = 0; i + 2 < t.dim(); ++i)
+    regular = regular && t.stride(i) == t.size(i + 1) * t.stride(i + 1);
+  return regular ? t : t.contiguous();
+}
+
+// Returns a tensor for a product. A device multiplies faster if rows begin at multiples of 16
+// bytes, which they do not in the logits of a model with, e.g., 50257 tokens. There the rows begin
+// further apart. In a narrow result the gaps would cost too much memory.
+at::Tensor empty_product(const std::vector<int64_t>& sizes, const at::TensorOptions& options) {
+  constexpr int64_t kRow = 64, kNarrow = 512;  // elements
+  const auto row_bytes = sizes.back() * static_cast<int64_t>(options.dtype().itemsize());
+  if (row_bytes % 16 == 0 || sizes.back() < kNarrow || !runs_on(options.device()))
+    return at::empty(sizes, options);
+  std::vector<int64_t> strides(sizes.size(), 1);
+  int64_t stride = (sizes.back() + kRow - 1) / kRow * kRow;
+  for (size_t i = sizes.size() - 1; i-- > 0; stride *= sizes[i]) strides[i] = stride;
+  return at::empty_strided(sizes, strides, options);
 }
 
 std::vector<int64_t> with_last(const at::Tensor& t, int64_t last) {
@@ -64,7 +91,10 @@ void multiply(at::Tensor out,
               const at::Tensor& a,
               const at::Tensor& b,
               const at::Tensor& add = {}) {
-  if (!has_fast_products(out.scalar_type())) {
+  const bool is_bias = add.defined() && add.dim() == 1;
+  if (runs_on(out.device()) && !is_bias) {
+    cuda_runtime().multiply(out, a, b, add);
+  } else if (out.is_cpu() && !has_fast_products(out.scalar_type())) {
     at::Tensor sum = at::mm(a.to(at::kFloat), b.to(at::kFloat));
     if (add.defined()) sum.add_(add);
     out.copy_(sum);
@@ -81,20 +111,41 @@ at::Tensor product(const at::Tensor& x,
                    const at::Tensor& weight,
                    const at::Tensor& bias,
                    bool input_first) {
-  at::Tensor out = at::empty(with_last(x, outputs_of(weight, input_first)), x.options());
+  at::Tensor out = empty_product(with_last(x, outputs_of(weight, input_first)), x.options());
   multiply(rows_of(out), rows_of(x), in_by_out(weight, input_first), bias);
   return out;
 }
 
-// Returns the gradient of a weight, now or later. dy and x are rows.
+// Adds a^T b, the gradient of a weight, to the sum that the backend keeps, and returns true.
+// Returns false if that would not save a pass over memory, or if there is no such sum.
+bool add_to_sum(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) {
+  GradientSums::Sum* const sum = a.has_storage() ? sum_of(weight) : nullptr;
+  if (sum == nullptr) return false;
+  const at::ScalarType type = a.scalar_type(), sum_type = sum->values.scalar_type();
+  const at::Tensor values = sum->values.view({a.size(1), b.size(1)});
+  if (runs_on(a.device())) {
+    if (sum_type != type && !(sum_type == at::kFloat && a.element_size() == 2)) return false;
+    cuda_runtime().multiply(values, a.t(), b, sum->written ? values : at::Tensor());
+  } else {
+    if (sum_type != type || sum->written || !has_fast_products(type)) return false;
+    multiply(values, a.t(), b);
+  }
+  sum->written = true;
+  return true;
+}
+
+// Returns the gradient of a weight, or leaves it to a sum or a queue and returns an undefined
+// tensor. dy and x are rows. A gradient that comes from the queue goes to the sum as well, so that
+// it is rounded in the same way.
 at::Tensor gradient_of(const at::Tensor& weight,
                        const at::Tensor& dy,
                        const at::Tensor& x,
                        bool input_first) {
-  if (!input_first && weight.dim() == 2)
-    return now_or_later(weight, [dy, x] { return weight_gradient(dy, x); });
-  return now_or_later(weight, [dy, x, input_first, sizes = weight.sizes().vec()] {
-    return (input_first ? weight_gradient(x, dy) : weight_gradient(dy, x)).view(sizes);
+  const at::Tensor &a = input_first ? x : dy, &b = input_first ? dy : x;
+  return now_or_later(weight, [weight, a, b] {
+    if (add_to_sum(weight, a, b)) return at::Tensor();
+    const at::Tensor gradient = weight_gradient(a, b);
+    return weight.dim() == 2 ? gradient : gradient.view(weight.sizes());
   });
 }
 
@@ -131,7 +182,7 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
     variable_list grads(saved.size() + (has_biases ? dy.size() : 0) + 1);
     at::Tensor rows;
     for (size_t i = 0; i < dy.size(); ++i) {
-      const at::Tensor dyi = dy[i].contiguous();
+      const at::Tensor dyi = with_regular_rows(dy[i]);
       const size_t bias = saved.size() + i;
       if (has_biases && ctx->needs_input_grad(bias)) grads[bias] = bias_gradient(dyi);
       if (ctx->needs_input_grad(i + 1))
@@ -174,7 +225,7 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
 
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor d = dy[0].contiguous();
+    const at::Tensor d = with_regular_rows(dy[0]);
     const bool input_first = ctx->saved_data["input_first"].toBool();
     variable_list grads(5);
     grads[0] = dy[0];
@@ -214,6 +265,7 @@ struct ProductOfRowsNode : torch::autograd::Function<ProductOfRowsNode> {
 };
 
 thread_local WeightQueue* deferred = nullptr;
+thread_local GradientSums* sums = nullptr;
 
 }  // namespace
 
@@ -225,6 +277,14 @@ WeightQueue* deferred_weights() {
   return deferred;
 }
 
+GradientSums* add_gradients_to(GradientSums* next) {
+  return std::exchange(sums, next);
+}
+
+GradientSums::Sum* sum_of(const at::Tensor& weight) {
+  return sums != nullptr ? sums->of(weight) : nullptr;
+}
+
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
   if (!dy.has_storage()) return at::mm(dy.t(), x);
   at::Tensor out = at::empty({dy.size(1), x.size(1)}, x.options());
@@ -232,17 +292,31 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
   return out;
 }
 
-bool takes(std::initializer_list<const at::Tensor*> tensors) {
+namespace {
+
+// Returns true for plain dense tensors that share one dtype for which kernels exist.
+bool are_plain(std::initializer_list<const at::Tensor*> tensors) {
   const at::ScalarType type = (*tensors.begin())->scalar_type();
   if (type != at::kFloat && type != at::kDouble && type != at::kBFloat16 && type != at::kHalf)
     return false;
-  for (const at::Tensor* t : tensors) {
-    if (!t->is_cpu() || !t->has_storage() || t->layout() != at::kStrided ||
-        t->scalar_type() != type)
-      return false;
-    if (t->numel() == 0) return false;
-  }
-  return true;
+  return std::all_of(tensors.begin(), tensors.end(), [type](const at::Tensor* t) {
+    return t->has_storage() && t->layout() == at::kStrided && t->scalar_type() == type &&
+           t->numel() > 0;
+  });
+}
+
+}  // namespace
+
+bool takes(std::initializer_list<const at::Tensor*> tensors) {
+  return multiplies(tensors) && (*tensors.begin())->is_cpu();
+}
+
+bool multiplies(std::initializer_list<const at::Tensor*> tensors) {
+  const c10::Device device = (*tensors.begin())->device();
+  return (device.is_cpu() || runs_on(device)) && are_plain(tensors) &&
+         std::all_of(tensors.begin(), tensors.end(), [device](const at::Tensor* t) {
+           return t->device() == device;
+         });
 }
 
 std::vector<at::Tensor> linears(const at::Tensor& x,

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/kernels/ops.hpp"
 #include "yoke/torch.hpp"
 
 namespace yoke::ops::fused {
@@ -17,8 +18,12 @@ namespace yoke::ops::fused {
 // A wrapper, e.g. a sharded tensor, has no storage of its own and must intercept every ATen
 // operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
+// Returns true if linears() and linear_add() take the tensors: those of takes(), and such tensors
+// in the memory of a device.
+bool multiplies(std::initializer_list<const at::Tensor*> tensors);
 
 WeightQueue* defer_weights(WeightQueue* queue);
+GradientSums* add_gradients_to(GradientSums* sums);
 // biases: one for each weight, or empty. input_first: see ops::Matrix.
 std::vector<at::Tensor> linears(const at::Tensor& x,
                                 const std::vector<at::Tensor>& weights,
@@ -35,7 +40,7 @@ at::Tensor linear_add(const at::Tensor& residual,
 at::Tensor product_of_rows(const at::Tensor& rows, const at::Tensor& weight, bool input_first);
 // Only for bf16 and fp16; see ops.cpp.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+Normed rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // The longest sequence for causal_attention(). ATen's flash attention is faster for longer ones.

@@ -28,11 +28,13 @@ struct EmbeddingNode : torch::autograd::Function<EmbeddingNode> {
   }
 };
 
+// Returns the norm of x and x itself. If the caller uses x only through these results, both of its
+// gradients arrive here, and the kernel adds them.
 struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
-  static at::Tensor forward(AutogradContext* ctx,
-                            const at::Tensor& x,
-                            const at::Tensor& weight,
-                            double eps) {
+  static variable_list forward(AutogradContext* ctx,
+                               const at::Tensor& x,
+                               const at::Tensor& weight,
+                               double eps) {
     const at::Tensor input = x.contiguous();
     const int64_t dim = input.size(-1), rows = input.numel() / dim;
     at::Tensor y = at::empty(input.sizes(), input.options());
@@ -50,12 +52,15 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
       });
     });
     ctx->save_for_backward({input, weight, rstd});
-    return y;
+    ctx->set_materialize_grads(false);
+    return {y, x};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
+    if (!dy[0].defined()) return {dy[1], at::Tensor(), at::Tensor()};
     const at::Tensor &x = saved[0], &weight = saved[1], &rstd = saved[2], d = dy[0].contiguous();
+    const at::Tensor residual = dy[1].defined() ? dy[1].contiguous() : at::Tensor();
     const int64_t dim = x.size(-1);
     const Parts parts(rstd.numel(), dim);
     const at::Tensor dx = at::empty_like(x);
@@ -63,14 +68,16 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
     dispatch(x.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
       parts.each([&](int64_t part, int64_t first, int64_t rows) {
-        cpu_kernels_of<T>().rms_backward(rows,
-                                         dim,
-                                         cptr<T>(d) + first * dim,
-                                         cptr<T>(x) + first * dim,
-                                         cptr<T>(weight),
-                                         cptr<Wide<T>>(rstd) + first,
-                                         ptr<T>(dx) + first * dim,
-                                         ptr<Wide<T>>(dweights) + part * dim);
+        cpu_kernels_of<T>().rms_backward(
+            rows,
+            dim,
+            cptr<T>(d) + first * dim,
+            cptr<T>(x) + first * dim,
+            cptr<T>(weight),
+            cptr<Wide<T>>(rstd) + first,
+            residual.defined() ? cptr<T>(residual) + first * dim : nullptr,
+            ptr<T>(dx) + first * dim,
+            ptr<Wide<T>>(dweights) + part * dim);
       });
     });
     const at::Tensor dweight = parts.count() == 1 ? dweights.view({dim}) : dweights.sum(0);
@@ -152,8 +159,9 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
   return EmbeddingNode::apply(weight, ids);
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return RmsNormNode::apply(x, weight.contiguous(), eps);
+Normed rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const variable_list out = RmsNormNode::apply(x, weight.contiguous(), eps);
+  return {out[0], out[1]};
 }
 
 at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {

@@ -119,6 +119,10 @@ WeightQueue* defer_weights(WeightQueue* queue) {
   return fused::defer_weights(queue);
 }
 
+GradientSums* add_gradients_to(GradientSums* sums) {
+  return fused::add_gradients_to(sums);
+}
+
 namespace {
 
 // How to multiply by a matrix.
@@ -138,7 +142,7 @@ std::vector<at::Tensor> linears_of(const Kind& kind, const at::Tensor& x, const 
   const auto [product, has_bias, input_first] = kind;
   const bool fused =
       std::all_of(group.weights.begin(), group.weights.end(), [&](const at::Tensor& w) {
-        return fused::takes({&x, &w});
+        return fused::multiplies({&x, &w});
       });
   if (product == Product::kPlain && fused)
     return fused::linears(x, group.weights, group.biases, input_first);
@@ -193,7 +197,7 @@ at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const Mat
     add_adapters(x, {matrix}, sum);
     return sum[0];
   }
-  if (product == Product::kPlain && fused::takes({&residual, &x, &weight}))
+  if (product == Product::kPlain && fused::multiplies({&residual, &x, &weight}))
     return fused::linear_add(
         residual, x, weight, bias.defined() ? std::optional(bias) : std::nullopt, input_first);
   const at::Tensor sum = product == Product::kPlain
@@ -209,15 +213,29 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
                                                                : composite::embedding(weight, ids);
 }
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return fused::takes({&x, &weight}) ? fused::rms_norm(x, weight, eps)
-                                     : composite::rms_norm(x, weight, eps);
+Normed norm_and_residual(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  if (device::takes({&x, &weight}) && x.scalar_type() == weight.scalar_type())
+    return device::rms_norm(x, weight, eps);
+  if (fused::takes({&x, &weight})) return fused::rms_norm(x, weight, eps);
+  return {composite::rms_norm(x, weight, eps), x};
 }
 
-at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  if (device::rotary_takes(x, cos, sin)) return device::rotary(x, cos, sin);
-  return fused::takes({&x}) && fused::takes({&cos, &sin}) ? fused::rotary(x, cos, sin)
-                                                          : composite::rotary(x, cos, sin);
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return norm_and_residual(x, weight, eps).norm;
+}
+
+QueriesAndKeys rotary(const at::Tensor& q,
+                      const at::Tensor& k,
+                      const at::Tensor& cos,
+                      const at::Tensor& sin) {
+  if (device::rotary_takes(q, cos, sin) && device::rotary_takes(k, cos, sin) &&
+      q.scalar_type() == k.scalar_type())
+    return device::rotary(q, k, cos, sin);
+  const auto turned = [&](const at::Tensor& x) {
+    return fused::takes({&x}) && fused::takes({&cos, &sin}) ? fused::rotary(x, cos, sin)
+                                                            : composite::rotary(x, cos, sin);
+  };
+  return {turned(q), turned(k)};
 }
 
 // ATen's own operators are one node each, and distributed tensors intercept them.
@@ -276,6 +294,7 @@ at::Tensor causal_attention(const at::Tensor& q,
                             const at::Tensor& v,
                             int64_t window,
                             const Documents& documents) {
+  if (device::takes({&q, &k, &v})) return composite::causal_attention(q, k, v, window, documents);
   if (q.size(1) <= fused::kLongestAttention && fused::takes({&q, &k, &v}))
     return fused::causal_attention(q, k, v, window, documents.starts);
   if (documents.starts.defined() && q.is_cpu() && q.has_storage())

@@ -17,6 +17,9 @@ namespace yoke::ops {
 // Implements TorchModel::defer_weights for linears() and linear_add().
 WeightQueue* defer_weights(WeightQueue* queue);
 
+// Implements TorchModel::add_gradients_to for linears(), linear_add() and norms.
+GradientSums* add_gradients_to(GradientSums* sums);
+
 // How the operands of products are rounded: not at all, or to fp8 by one of torchao's recipes
 // (core/kernels/fp8.hpp). kTensorwise: one scale for each tensor. kRowwise: one for each row or
 // column. kRowwiseGwHp: the same, but the gradients of weights are plain products.
@@ -61,6 +64,15 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 // better.
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
+// The norm of a tensor, and the tensor itself for its other use.
+struct Normed {
+  at::Tensor norm, residual;
+};
+// Returns rms_norm(x) and x. In a transformer block, the output of a layer is added to the same x
+// that its norm reads. If both come from this function, the gradients of the two uses can be added
+// where the gradient of the norm is computed.
+Normed norm_and_residual(const at::Tensor& x, const at::Tensor& weight, double eps);
+
 // Returns (x - mean) / sqrt(variance + eps) * weight + bias over the last dim, the statistics in
 // fp32 or better.
 at::Tensor layer_norm(const at::Tensor& x,
@@ -68,10 +80,16 @@ at::Tensor layer_norm(const at::Tensor& x,
                       const at::Tensor& bias,
                       double eps);
 
-// Rotates x [B, S, heads, D] by the angles whose cosines and sines are [B, S, D/2], in fp32 or
-// better. Element i of the first half of a head and element i of the second form a pair ("rotate
-// half").
-at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+struct QueriesAndKeys {
+  at::Tensor q, k;
+};
+// Rotates q [B, S, heads, D] and k [B, S, kv_heads, D] by the angles whose cosines and sines are
+// [B, S, D/2], in fp32 or better. Element i of the first half of a head and element i of the second
+// form a pair ("rotate half").
+QueriesAndKeys rotary(const at::Tensor& q,
+                      const at::Tensor& k,
+                      const at::Tensor& cos,
+                      const at::Tensor& sin);
 
 // Returns silu(gate) * up.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);

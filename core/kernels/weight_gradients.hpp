@@ -1,4 +1,4 @@
-// The gradients of the weights of linear layers: at once, or later if a backend asks for that.
+// Where the gradients of weights go: to .grad, to a queue for later, or to sums of the backend.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,10 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x);
 
 // Returns the queue that defer_weights() has set for this thread, or NULL.
 WeightQueue* deferred_weights();
+
+// Returns the sum of the gradients of a weight that the backend keeps, or NULL if the gradient is
+// to be left in .grad; see add_gradients_to(). The weight may be a distributed tensor.
+GradientSums::Sum* sum_of(const at::Tensor& weight);
 
 // Returns gradient(), the gradient of a weight. With a queue, pushes it there instead and returns
 // an undefined tensor.

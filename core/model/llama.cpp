@@ -52,7 +52,7 @@ struct Attention : Module {
       qkv[0] = (*q_norm)(qkv[0]);
       qkv[1] = (*k_norm)(qkv[1]);
     }
-    const at::Tensor q = ops::rotary(qkv[0], a.cos, a.sin), k = ops::rotary(qkv[1], a.cos, a.sin);
+    const auto [q, k] = ops::rotary(qkv[0], qkv[1], a.cos, a.sin);
     return ops::linear_add(
         residual, ops::causal_attention(q, k, qkv[2], window, documents), o_proj->matrix());
   }
@@ -95,7 +95,8 @@ struct AttentionHalf : Module {
 
   at::Tensor forward(const at::Tensor& x, const TorchInputs& in) const {
     const RopeCache::Angles& angles = rope->angles(input(in, "positions"), x.scalar_type());
-    return self_attn->forward(x, (*input_layernorm)(x), angles, documents_of(in));
+    const auto [norm, residual] = input_layernorm->with_residual(x);
+    return self_attn->forward(residual, norm, angles, documents_of(in));
   }
 
   std::shared_ptr<RopeCache> rope;
@@ -112,7 +113,8 @@ struct FeedForwardHalf : Module {
   }
 
   at::Tensor forward(const at::Tensor& x) const {
-    return mlp->forward(x, (*post_attention_layernorm)(x));
+    const auto [norm, residual] = post_attention_layernorm->with_residual(x);
+    return mlp->forward(residual, norm);
   }
 
   std::shared_ptr<RmsNorm> post_attention_layernorm;

@@ -62,6 +62,9 @@ struct RmsNorm : Weight {
   RmsNorm(int64_t dim, double norm_eps, at::ScalarType dtype)
       : Weight({dim}, dtype), eps(norm_eps) {}
   at::Tensor operator()(const at::Tensor& x) const { return ops::rms_norm(x, weight, eps); }
+  ops::Normed with_residual(const at::Tensor& x) const {
+    return ops::norm_and_residual(x, weight, eps);
+  }
   double eps;
 };
 

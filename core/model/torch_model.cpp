@@ -112,6 +112,7 @@ struct TorchModelHost::Impl {
     torch_model.params = &table.leaves();
     torch_model.loss_weight = loss_weight;
     torch_model.defer_weights = ops::defer_weights;
+    torch_model.add_gradients_to = ops::add_gradients_to;
     fill_model();
   }
   ~Impl() { table.remove_grad_hooks(); }

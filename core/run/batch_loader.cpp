@@ -26,7 +26,9 @@ BatchLoader::BatchLoader(const SampleSource& source,
                          const SampleOrder& part,
                          const SampleAssignment& assignment,
                          RankDevice* device)
-    : source_(source), part_(part), assignment_(assignment), device_(device) {}
+    : source_(source), part_(part), assignment_(assignment), device_(device) {
+  if (device_ != nullptr) reader_.emplace(/*pool_size=*/1);
+}
 
 std::unique_ptr<BatchLoader::Prefetched> BatchLoader::prefetch(int64_t start) const {
   const c10::StreamGuard guard(device_->copies());
@@ -44,7 +46,10 @@ std::unique_ptr<Batch> BatchLoader::load(int64_t start) {
   const c10::impl::VirtualGuardImpl impl(c10::DeviceType::CUDA);
   current->copied.block(impl.getStream(device_->device()));
   next_start_ = start + assignment_.global_batch();
-  next_ = std::async(std::launch::async, [this, from = next_start_] { return prefetch(from); });
+  const auto task = std::make_shared<std::packaged_task<std::unique_ptr<Prefetched>()>>(
+      [this, from = next_start_] { return prefetch(from); });
+  next_ = task->get_future();
+  reader_->run([task] { (*task)(); });
   return std::move(current->batch);
 }
 

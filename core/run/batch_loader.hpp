@@ -1,8 +1,11 @@
 // The data loader, which reads the batches of a run in order.
 #pragma once
 
+#include <c10/core/thread_pool.h>
+
 #include <future>
 #include <memory>
+#include <optional>
 
 #include "core/cuda/rank_device.hpp"
 #include "core/run/batch.hpp"
@@ -35,6 +38,7 @@ class BatchLoader {
   RankDevice* device_;
   int64_t next_start_ = 0;  // first sample of the batch in next_
   std::future<std::unique_ptr<Prefetched>> next_;
+  std::optional<c10::ThreadPool> reader_;  // one thread; empty on the CPU
 };
 
 }  // namespace yoke

@@ -235,6 +235,7 @@ std::unique_ptr<RankDevice> open_device(const Job& job, int32_t local_rank) {
                                                 nvidia_driver().name);
   if (!missing.empty()) throw Error(YOKE_INVALID_ARGUMENT, missing);
   if (job.config.run.train.deterministic) device->runtime().use_deterministic_kernels();
+  device->runtime().measure_products(job.config.run.train.tune_products);
   return device;
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/cuda/rank_device.hpp"
 #include "core/kernels/ops.hpp"
+#include "tests/support/emulated_cuda.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/unit/kernels/ops_fixture.hpp"
 
@@ -44,9 +45,56 @@ TEST_P(OpsOnGpu, RotaryAgrees) {
         at::randn({2, 50, half}, GetParam() == at::kDouble ? at::kDouble : at::kFloat);
     const at::Tensor cos = on_gpu(angle.cos()), sin = on_gpu(angle.sin());
     expect_same_on_gpu(
-        [&](const Inputs& t) { return ops::rotary(t[0], cos, sin); },
-        [&](const Inputs& t) { return ops::composite::rotary(t[0], angle.cos(), angle.sin()); },
-        {random({2, 50, 12, 2 * half})});
+        [&](const Inputs& t) {
+          const auto [q, k] = ops::rotary(t[0], t[1], cos, sin);
+          return at::cat({q, k}, 2);
+        },
+        [&](const Inputs& t) {
+          return ops::composite::rotary(at::cat({t[0], t[1]}, 2), angle.cos(), angle.sin());
+        },
+        {random({2, 50, 12, 2 * half}), random({2, 50, 3, 2 * half})});
+  }
+}
+
+TEST_P(OpsOnGpu, NormAgrees) {
+  for (const int64_t columns : {33, 64, 4096}) {
+    expect_same_on_gpu(
+        [](const Inputs& t) {
+          const auto [norm, residual] = ops::norm_and_residual(t[0], t[1], 1e-5);
+          return at::cat({norm, residual}, 0);
+        },
+        [](const Inputs& t) {
+          return at::cat({ops::composite::rms_norm(t[0], t[1], 1e-5), t[0]}, 0);
+        },
+        {random({2, 3000, columns}), random({columns})});
+  }
+}
+
+// The products that are added to something else. 517 outputs: the rows of the result are padded.
+TEST_P(OpsOnGpu, ProductsAgree) {
+  for (const int64_t inputs : {8, 50, 512}) {
+    const auto result = [](const auto& linears, const auto& linear_add) {
+      return [=](const Inputs& t) {
+        const Inputs y = linears(t[0], {t[1], t[2]});
+        return linear_add(y[0], y[1], t[3]);
+      };
+    };
+    expect_same_on_gpu(
+        result(
+            [](const at::Tensor& x, const Inputs& w) {
+              return ops::linears(x, {w[0], w[1]});
+            },
+            [](const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w) {
+              return ops::linear_add(residual, x, w);
+            }),
+        result([](const at::Tensor& x, const Inputs& w) { return ops::composite::linears(x, w); },
+               [](const at::Tensor& residual, const at::Tensor& x, const at::Tensor& w) {
+                 return ops::composite::linear_add(residual, x, w);
+               }),
+        {random({2, 70, inputs}),
+         random({64, inputs}, 0.1),
+         random({517, inputs}, 0.1),
+         random({64, 517}, 0.1)});
   }
 }
 
@@ -67,6 +115,61 @@ TEST_P(OpsOnGpu, CrossEntropyAgrees) {
         [&](const Inputs& t) { return ops::cross_entropy_sum(t[0], on_device); },
         [&](const Inputs& t) { return ops::composite::cross_entropy_sum(t[0], targets); },
         {random({2, 30, columns}, 3)});
+  }
+}
+
+// A sum in fp32 of products of 16-bit numbers, and the gradient of a norm that is added to another.
+TEST_P(OpsOnGpu, ProductsAndNormsAddToSums) {
+  const at::Tensor a = random({512, 96}), b = random({512, 48}), x = random({300, 64});
+  const auto type = GetParam() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor sum = at::ones({96, 48}, at::TensorOptions(rank_->device()).dtype(type));
+  cuda_runtime().multiply(sum, on_gpu(a).t(), on_gpu(b), sum);
+  expect_close(sum.cpu(), 1 + at::mm(a.to(at::kDouble).t(), b.to(at::kDouble)), "product");
+  const at::Tensor y = on_gpu(at::empty_like(x)), dx = at::empty_like(y), w = on_gpu(random({64}));
+  const at::Tensor scales = at::empty({300}, y.options().dtype(type));
+  const at::Tensor dw = at::ones({64}, scales.options());
+  cuda_runtime().rms_norm(y, scales, on_gpu(x), w, 1e-5);
+  cuda_runtime().rms_norm_backward({dx, dw, true}, on_gpu(x), {}, on_gpu(x), w, scales);
+  const at::Tensor wide = x.to(at::kDouble);
+  expect_close(dw.cpu(),
+               1 + (wide.square() * (wide.square().mean(1, true) + 1e-5).rsqrt()).sum(0),
+               "weight of the norm");
+}
+
+// The kernel on a device against the emulated one, on lengths with and without a rest.
+TEST(AdamWOnGpu, IsTheEmulatedKernel) {
+  YOKE_REQUIRE_GPU();
+  const RankDevice rank(0);
+  for (const int64_t count : {5, 4096, 4099}) {
+    const auto narrow = at::kBFloat16;
+    AdamWTensors t{
+        .params = at::randn({count}),
+        .exp_avg = at::randn({count}),
+        .exp_avg_sq = at::rand({count}),
+        .grads = at::randn({count}),
+        .copy = at::zeros({count}, narrow),
+        .coefficients = at::tensor({0.9, 0.0, 0.9, 0.95, 0.1, 0.05, 1e-8, 1e-2, 1.1}, at::kFloat),
+        .divisor = at::full({}, 2, at::kDouble),
+        .skip = at::zeros({})};
+    AdamWTensors on_device = t;
+    for (at::Tensor* tensor : {&on_device.params,
+                               &on_device.exp_avg,
+                               &on_device.exp_avg_sq,
+                               &on_device.grads,
+                               &on_device.copy,
+                               &on_device.coefficients,
+                               &on_device.divisor,
+                               &on_device.skip})
+      *tensor = tensor->to(rank.device());
+    rank.runtime().adamw(on_device);
+    {
+      const EmulatedCuda cuda;
+      cuda_runtime().adamw(t);
+    }
+    EXPECT_TRUE(at::allclose(on_device.params.cpu(), t.params, 1e-5, 1e-6));
+    EXPECT_TRUE(at::allclose(on_device.exp_avg.cpu(), t.exp_avg, 1e-5, 1e-6));
+    EXPECT_TRUE(at::allclose(on_device.exp_avg_sq.cpu(), t.exp_avg_sq, 1e-5, 1e-6));
+    EXPECT_TRUE(at::equal(on_device.copy, on_device.params.to(narrow)));
   }
 }
 

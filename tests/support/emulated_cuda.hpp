@@ -2,20 +2,33 @@
 // GPU. The threads of an operation run one after the other.
 #pragma once
 
-#include <stdexcept>
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <c10/util/Type.h>
 
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <typeinfo>
+
+#include "core/cuda/column_major.hpp"
 #include "core/cuda/device_operators.hpp"
 
 namespace yoke::testing {
 
 struct OnCpu {
   static constexpr int kThreads = 5;
+  // Counts the operations of this thread by name, if it is not NULL.
+  static inline thread_local std::map<std::string, int>* launches = nullptr;
 
-  // Meta tensors have no elements to compute with.
-  template <template <class> class Operation, class T>
-  static void run(const Operation<T>& operation, c10::Device device) {
-    if (device.is_meta()) return;
-    operation.takes_packs() ? run_threads<kPack<T>>(operation) : run_threads<1>(operation);
+  template <class Operation>
+  static void run(const Operation& operation, c10::Device device) {
+    count(c10::demangle(typeid(operation).name()));
+    if (device.is_meta()) return;  // there are no elements to compute with
+    operation.takes_packs() ? run_threads<Operation::kWidth>(operation) : run_threads<1>(operation);
+  }
+  static void count(const std::string& name) {
+    if (launches != nullptr) ++(*launches)[name];
   }
 
  private:
@@ -34,7 +47,11 @@ struct OnCpu {
       auto sum = operation.template part<n>(row, kThreads - 1, kThreads);
       for (int t = kThreads - 2; t >= 0; --t)
         sum = operation.template part<n>(row, t, kThreads).merged(sum);
-      operation.finish(row, sum);
+      if constexpr (requires { operation.finish(row, sum); }) {
+        operation.finish(row, sum);
+      } else {
+        for (int t = 0; t < kThreads; ++t) operation.template finish<n>(row, sum, t, kThreads);
+      }
     } else {
       for (int t = 0; t < kThreads; ++t) operation.template run<n>(row, t, kThreads);
     }
@@ -42,16 +59,34 @@ struct OnCpu {
 };
 
 // While it exists, cuda_runtime() returns a runtime whose operators run on the CPU. Its other
-// functions throw.
+// functions throw. everywhere: ops:: uses these operators for all tensors on the CPU; otherwise
+// only the functions of ops::device do.
 class EmulatedCuda {
  public:
-  EmulatedCuda() { replace_cuda_runtime(&runtime_); }
+  explicit EmulatedCuda(bool everywhere = false) { replace_cuda_runtime(&runtime_, everywhere); }
   ~EmulatedCuda() { replace_cuda_runtime(nullptr); }
   EmulatedCuda(const EmulatedCuda&) = delete;
   EmulatedCuda& operator=(const EmulatedCuda&) = delete;
 
  private:
   class Runtime final : public DeviceOperators<OnCpu> {
+    void multiply(const at::Tensor& out,
+                  const at::Tensor& a,
+                  const at::Tensor& b,
+                  const at::Tensor& add) override {
+      OnCpu::count("multiply");
+      const at::RecordFunctionGuard hidden(/*is_enabled=*/false);
+      const ColumnMajorProduct p = column_major_product(out, a, b, add);
+      const at::ScalarType wide = a.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      const at::Tensor product =
+          at::mm(operand(b, p.first).to(wide), operand(a, p.second).to(wide));
+      operand(out, p.out).copy_(add.defined() ? product + operand(add, p.add) : product);
+    }
+    // Returns what a library sees that only knows the address and the layout.
+    static at::Tensor operand(const at::Tensor& t, const ColumnMajor& m) {
+      const at::Tensor seen = t.as_strided({m.rows, m.columns}, {1, m.stride});
+      return m.transposed ? seen.t() : seen;
+    }
     [[noreturn]] static void refuse() { throw std::logic_error("not an operator"); }
     c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup&, c10::Device) override {
       refuse();
@@ -59,6 +94,7 @@ class EmulatedCuda {
     void abort(const std::vector<c10d::Backend*>&) override { refuse(); }
     std::unique_ptr<DeviceGraph> make_graph() override { refuse(); }
     void use_deterministic_kernels() override { refuse(); }
+    void measure_products(bool) override { refuse(); }
     bool multiplies_fp8(c10::Device) override { refuse(); }
     void round_to_fp8(const at::Tensor&, const Fp8Matrix*, const Fp8Matrix*) override { refuse(); }
   };

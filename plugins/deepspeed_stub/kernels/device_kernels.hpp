@@ -57,7 +57,7 @@ class DeviceKernels {
           ? Launch::elements(queue, Lion<Master, Gradient, Copy, true>{arrays, c, totals}, count)
           : Launch::elements(queue, Lion<Master, Gradient, Copy, false>{arrays, c, totals}, count);
     } else {
-      const Coefficients<Master> c = coefficients<Master>(step.adamw);
+      const AdamWCoefficients<Master> c = adamw_coefficients<Master>(step.adamw);
       copies
           ? Launch::elements(queue, AdamW<Master, Gradient, Copy, true>{arrays, c, totals}, count)
           : Launch::elements(queue, AdamW<Master, Gradient, Copy, false>{arrays, c, totals}, count);

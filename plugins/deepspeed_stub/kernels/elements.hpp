@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "plugins/deepspeed_stub/kernels/kernels.hpp"
+#include "yoke/adamw_element.hpp"
 #include "yoke/half.h"
 
 namespace yoke::deepspeed_stub {
@@ -51,53 +52,6 @@ static inline YOKE_HOST_DEVICE void assign(float x, BFloat16* y) {
 }
 static inline YOKE_HOST_DEVICE void assign(float x, Float16* y) {
   y->bits = yoke_float_to_half(x);
-}
-
-// The constants of one step of AdamW or a variant, computed in fp64 and rounded once to the type of
-// the arithmetic.
-template <class T>
-struct Coefficients {
-  T keep;          // factor of the old value; 1 except for decoupled weight decay
-  T l2;            // weight decay that is added to the gradient; 0 except for Adam
-  T beta1, beta2;  // decay of the moments
-  T rest1, rest2;  // 1 - beta1, 1 - beta2
-  T eps;
-  T rate;      // lr, divided by the bias correction of the first moment
-  T correct2;  // bias correction of sqrt(second moment), as a factor
-};
-template <class T>
-static inline Coefficients<T> coefficients(const YokeAdamW& s) {
-  return {static_cast<T>(s.keep),
-          static_cast<T>(s.l2),
-          static_cast<T>(s.beta1),
-          static_cast<T>(s.beta2),
-          static_cast<T>(1 - s.beta1),
-          static_cast<T>(1 - s.beta2),
-          static_cast<T>(s.eps),
-          static_cast<T>(s.lr / s.correct1),
-          static_cast<T>(1 / s.correct2)};
-}
-
-// One update calls with_decay for the gradient, next_exp_avg and next_exp_avg_sq with the old
-// moments, then next_param with the new ones. The formula is that of yoke_adamw in
-// yoke/optimizer.h; here the bias corrections are factors and the arithmetic has the type of the
-// masters, so that the loop is fast in fp32. The update is split into functions of scalars because
-// GCC does not vectorise a loop that has a struct in its body.
-template <class T>
-static inline YOKE_HOST_DEVICE T with_decay(const Coefficients<T>& c, T g, T param) {
-  return g + c.l2 * param;
-}
-template <class T>
-static inline YOKE_HOST_DEVICE T next_exp_avg(const Coefficients<T>& c, T g, T exp_avg) {
-  return c.beta1 * exp_avg + c.rest1 * g;
-}
-template <class T>
-static inline YOKE_HOST_DEVICE T next_exp_avg_sq(const Coefficients<T>& c, T g, T exp_avg_sq) {
-  return c.beta2 * exp_avg_sq + c.rest2 * g * g;
-}
-template <class T>
-static inline YOKE_HOST_DEVICE T next_param(const Coefficients<T>& c, T param, T m, T v) {
-  return c.keep * param - c.rate * m / (std::sqrt(v) * c.correct2 + c.eps);
 }
 
 // The constants of one step of Lion. An update calls lion_param and lion_exp_avg, both with the old

@@ -21,7 +21,7 @@ void adamw_loop(int64_t count,
                 const YokeAdamW& step,
                 const UpdateArrays<Master, Gradient, Copy>& arrays,
                 double factor) {
-  const Coefficients<Master> c = coefficients<Master>(step);
+  const AdamWCoefficients<Master> c = adamw_coefficients<Master>(step);
   const auto scale = static_cast<Master>(factor);
   Master* __restrict__ const param = arrays.param;
   Master* __restrict__ const exp_avg = arrays.exp_avg;

@@ -91,7 +91,7 @@ struct AdamW {
   static constexpr int kWidth =
       kCopy ? kWidthOf<Master, Gradient, Copy> : kWidthOf<Master, Gradient>;
   UpdateArrays<Master, Gradient, Copy> arrays;
-  Coefficients<Master> coefficients;
+  AdamWCoefficients<Master> coefficients;
   const StepTotals* totals;
   Master scale = 0;
 

@@ -1,5 +1,6 @@
 // LibTorch and the contract: conversion of tensors without a copy, and the model as LibTorch
-// objects. The only header of the sdk for backends that needs LibTorch.
+// objects. This header and yoke/torch_device.hpp are the only ones of the sdk for backends that
+// need LibTorch.
 //
 // A host that was built with the same LibTorch links a TorchModel into YokeModel.header.next. A
 // backend that declares the same tag (kTorchTag) then runs the blocks directly as torch::nn
@@ -87,8 +88,8 @@ struct TorchBlock {
 // so a pipeline computes them when it would otherwise be idle. Used by one thread at a time.
 class WeightQueue {
  public:
-  // Called by the host's operators. product: returns the gradient of `weight`, and keeps alive what
-  // it needs for that.
+  // Called by the host's operators. product: returns the gradient of `weight`, or an undefined
+  // tensor if it has added the gradient to GradientSums. It keeps alive what it needs for that.
   void push(at::Tensor weight, std::function<at::Tensor()> product) {
     items_.emplace_back(std::move(weight), std::move(product));
   }
@@ -99,6 +100,7 @@ class WeightQueue {
     for (auto& [weight, product] : std::exchange(items_, {})) {
       at::Tensor grad = product();
       product = nullptr;  // frees what only this product needs
+      if (!grad.defined()) continue;
       at::Tensor& sum = weight.mutable_grad();
       sum = sum.defined() ? sum.add(grad) : std::move(grad);
     }
@@ -106,6 +108,27 @@ class WeightQueue {
 
  private:
   std::vector<std::pair<at::Tensor, std::function<at::Tensor()>>> items_;
+};
+
+// The sums of gradients that a backend keeps, e.g. in one buffer for all parameters. If the host's
+// operators know them, they add a gradient directly to its sum, where .grad would be another tensor
+// that the backend then has to read. Used by one thread at a time.
+class GradientSums {
+ public:
+  struct Sum {
+    at::Tensor values;     // the shape of the weight, contiguous, of any floating-point type
+    bool written = false;  // values holds a sum; false: its elements are unspecified
+
+    // The first gradient overwrites the values, so they need not be zeroed beforehand.
+    void add(const at::Tensor& gradient) {
+      written ? values.add_(gradient) : values.copy_(gradient);
+      written = true;
+    }
+  };
+  virtual ~GradientSums() = default;
+  // Returns the sum of the gradients of a parameter, or nullptr if they are to be left in .grad.
+  // Both must be alive until the end of the backward that asks.
+  virtual Sum* of(const at::Tensor& weight) = 0;
 };
 
 // The model as LibTorch objects, an extension of YokeModel. Filled in by the host; lives as long as
@@ -123,13 +146,51 @@ struct TorchModel {
   // know the queue, such as those of a user's torch::nn modules, compute all gradients at once. Use
   // defer_weights_of(): the field was appended, and may be nullptr.
   WeightQueue* (*defer_weights)(WeightQueue* queue);
+  // Makes backwards on this thread add the gradients of weights to `sums`, until the next call;
+  // nullptr = leave them in .grad. Returns the sums of the call before. An operator that does not
+  // know the sums still uses .grad, so a backend must look there, too. The products of a
+  // WeightQueue use the sums that are set when the queue runs. Use add_gradients_to_of(): the field
+  // was appended, and may be nullptr.
+  GradientSums* (*add_gradients_to)(GradientSums* sums);
 };
 using DeferWeights = decltype(TorchModel::defer_weights);
+using AddGradientsTo = decltype(TorchModel::add_gradients_to);
 
-// Returns defer_weights of a model; nullptr if its host has none.
-inline DeferWeights defer_weights_of(const TorchModel& model) {
-  return model.header.struct_size >= sizeof(TorchModel) ? model.defer_weights : nullptr;
+namespace detail {
+// Returns a field of a model; nullptr if the host's struct ends before it.
+template <class Field>
+Field appended(const TorchModel& model, const Field& field) {
+  const auto end = reinterpret_cast<uintptr_t>(&field + 1) - reinterpret_cast<uintptr_t>(&model);
+  return model.header.struct_size >= end ? field : nullptr;
 }
+}  // namespace detail
+
+// Return these fields of a model; nullptr if its host does not have them.
+inline DeferWeights defer_weights_of(const TorchModel& model) {
+  return detail::appended(model, model.defer_weights);
+}
+inline AddGradientsTo add_gradients_to_of(const TorchModel& model) {
+  return detail::appended(model, model.add_gradients_to);
+}
+
+// Passes `value` to the host with defer_weights or add_gradients_to, and restores what was set
+// before at the end of the scope. set: such a function, or nullptr for no effect.
+template <class T>
+class HostSetting {
+ public:
+  HostSetting(T* (*set)(T*), T* value) : set_(set) {
+    if (set_ != nullptr) before_ = set_(value);
+  }
+  ~HostSetting() {
+    if (set_ != nullptr) set_(before_);
+  }
+  HostSetting(const HostSetting&) = delete;
+  HostSetting& operator=(const HostSetting&) = delete;
+
+ private:
+  T* (*set_)(T*);
+  T* before_ = nullptr;
+};
 
 // Returns the model as LibTorch objects, or NULL if the tags of host and backend differ.
 inline const TorchModel* torch_model(const YokeModel& model) {
@@ -139,35 +200,6 @@ inline const TorchModel* torch_model(const YokeModel& model) {
   }
   return nullptr;
 }
-
-// ---- Device graphs ----
-
-// A CUDA graph: work that was issued on the current stream and recorded, and that can be replayed
-// on the same memory. All calls are made by one thread.
-class DeviceGraph {
- public:
-  // Abandons a recording that has not ended.
-  virtual ~DeviceGraph() = default;
-  // Starts recording. Until end(), the work that this thread issues on the stream is recorded and
-  // not executed. No thread may synchronise with the device during that time.
-  virtual void begin() = 0;
-  // Ends the recording; afterwards replay() may be called any number of times.
-  virtual void end() = 0;
-  // Issues the recorded work on the stream. Returns before the work is done.
-  virtual void replay() = 0;
-};
-
-// The service "yoke.torch_graphs/1" of hosts whose device supports graphs. Only for backends with
-// the host's tag, because the result of make is a C++ object.
-struct TorchGraphs {
-  YokeHeader header;  // any id
-  void* ctx;
-  // Creates a graph. Throws std::exception.
-  std::unique_ptr<DeviceGraph> (*make)(void* ctx);
-  // Timeout of the collectives inside a replay, which the host cannot monitor. If a replay takes
-  // this many seconds longer than its work needs, a peer is lost.
-  double timeout_seconds;
-};
 
 // ---- Dtypes and tensors ----
 

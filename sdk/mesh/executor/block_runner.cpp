@@ -118,32 +118,12 @@ at::Tensor BlockRunner::grad_of_loss(const at::Tensor& loss, int micro) const {
                             : at::full_like(loss, grad.item<double>());
 }
 
-namespace {
-
-// Lets backwards leave the gradients of weights in a queue, in this scope.
-class DeferScope {
- public:
-  DeferScope(DeferWeights defer, WeightQueue* queue) : defer_(queue != nullptr ? defer : nullptr) {
-    if (defer_ != nullptr) before_ = defer_(queue);
-  }
-  ~DeferScope() {
-    if (defer_ != nullptr) defer_(before_);
-  }
-  DeferScope(const DeferScope&) = delete;
-  DeferScope& operator=(const DeferScope&) = delete;
-
- private:
-  DeferWeights defer_;
-  WeightQueue* before_ = nullptr;
-};
-
-}  // namespace
-
 void BlockRunner::backward(const Action& action) {
   Micro& m = micros_[action.micro];
   const Saved saved = std::exchange(m.saved[action.block], {});
   const bool split = action.kind == ActionKind::kBackwardInput;
-  const DeferScope scope(defer_weights_, split ? &m.saved[action.block].weights : nullptr);
+  const HostSetting<WeightQueue> scope(split ? defer_weights_ : nullptr,
+                                       &m.saved[action.block].weights);
   at::Tensor grad = computes_loss(action.block) ? grad_of_loss(saved.output, action.micro)
                                                 : take_gradient(action.block, m);
   if (saved.output.requires_grad()) torch::autograd::backward({saved.output}, {std::move(grad)});

@@ -43,6 +43,9 @@ INSTANTIATE_TEST_SUITE_P(
              "precision.product = \"fp8\" (run.toml:5) is not supported with precision.param = "
              "\"fp16\" (run.toml:4); set precision.param = \"bf16\", which needs no loss scale, or "
              "precision.product = \"param\""),
+        file("[train]\ndeterministic = true\ntune_products = true",
+             "train.tune_products = true (run.toml:5) contradicts train.deterministic = true "
+             "(run.toml:4); remove one of them"),
         file("[train]\noptimizer = \"lion\"\nbias_correction = false",
              "train.bias_correction = false (run.toml:5) has no effect with train.optimizer = "
              "\"lion\" (run.toml:4); only adamw and adam correct moments; remove it"),

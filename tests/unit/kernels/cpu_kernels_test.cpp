@@ -59,12 +59,26 @@ TYPED_TEST(CpuKernelsTest, NormalisesRows) {
       std::vector<T> y(x.size()), dx(x.size());
       std::vector<W> rstd(rows), dweight(static_cast<size_t>(dim), 1);
       k.rms_forward(rows, dim, x.data(), w.data(), static_cast<W>(1e-5), y.data(), rstd.data());
-      k.rms_backward(
-          rows, dim, dy.data(), x.data(), w.data(), rstd.data(), dx.data(), dweight.data());
+      const auto backward = [&](const T* residual) {
+        k.rms_backward(rows,
+                       dim,
+                       dy.data(),
+                       x.data(),
+                       w.data(),
+                       rstd.data(),
+                       residual,
+                       dx.data(),
+                       dweight.data());
+      };
+      backward(nullptr);
       this->expect_close(y, expected.y);
       this->expect_close(rstd, expected.rstd);
       this->expect_close(dx, expected.dx);
       this->expect_close(dweight, expected.dweight);
+      backward(dy.data());
+      std::vector<double> sum = expected.dx;
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += wide_of(dy[i]);
+      this->expect_close(dx, sum);
     });
   }
 }

@@ -22,18 +22,73 @@ class DeviceOpsTest : public testing::OpsTest {
   testing::EmulatedCuda cuda_;
 };
 
-// Sizes that are processed in packs, and sizes that are not.
+// Sizes that are processed in packs, and sizes that are not. The queries have more heads.
 TEST_P(DeviceOpsTest, RotaryAgrees) {
   for (const int64_t half : {3, 4, 16}) {
     const at::Tensor angle =
         at::randn({2, 5, half}, GetParam() == at::kDouble ? at::kDouble : at::kFloat);
+    const at::Tensor cos = angle.cos(), sin = angle.sin();
     expect_same(
-        [&](const Inputs& t) { return Inputs{device::rotary(t[0], angle.cos(), angle.sin())}; },
         [&](const Inputs& t) {
-          return Inputs{ops::composite::rotary(t[0], angle.cos(), angle.sin())};
+          const auto [q, k] = device::rotary(t[0], t[1], cos, sin);
+          return Inputs{q, k};
         },
-        {random({2, 5, 3, 2 * half})});
+        [&](const Inputs& t) {
+          return Inputs{ops::composite::rotary(t[0], cos, sin),
+                        ops::composite::rotary(t[1], cos, sin)};
+        },
+        {random({2, 5, 3, 2 * half}), random({2, 5, 1, 2 * half})});
   }
+}
+
+// Tokens that are parts of longer rows, and heads that are not contiguous.
+TEST_P(DeviceOpsTest, RotaryTakesPartsOfTensors) {
+  const at::Tensor angle =
+      at::randn({2, 5, 4}, GetParam() == at::kDouble ? at::kDouble : at::kFloat);
+  const at::Tensor cos = angle.cos(), sin = angle.sin();
+  const auto parts = [](const at::Tensor& t) {
+    return Inputs{t.slice(-1, 0, 24).view({2, 5, 3, 8}), t.slice(-1, 24, 32).view({2, 5, 1, 8})};
+  };
+  expect_same(
+      [&](const Inputs& t) {
+        const Inputs p = parts(t[0]);
+        const auto packed = device::rotary(p[0], p[1], cos, sin);
+        const auto moved = device::rotary(t[1].transpose(1, 2), p[1], cos, sin);
+        return Inputs{packed.q, packed.k, moved.q};
+      },
+      [&](const Inputs& t) {
+        const Inputs p = parts(t[0]);
+        return Inputs{ops::composite::rotary(p[0], cos, sin),
+                      ops::composite::rotary(p[1], cos, sin),
+                      ops::composite::rotary(t[1].transpose(1, 2), cos, sin)};
+      },
+      {random({2, 5, 40}), random({2, 2, 5, 8})});
+}
+
+// With fewer rows than lines of sums, and with more.
+TEST_P(DeviceOpsTest, NormAgrees) {
+  for (const int64_t rows : {1, 7, 50}) {
+    for (const int64_t columns : {11, 32}) {
+      expect_same(
+          [](const Inputs& t) {
+            const auto [norm, residual] = device::rms_norm(t[0], t[1], 1e-5);
+            return Inputs{norm, residual};
+          },
+          [](const Inputs& t) {
+            return Inputs{ops::composite::rms_norm(t[0], t[1], 1e-5), t[0]};
+          },
+          {random({2, rows, columns}), random({columns})});
+    }
+  }
+}
+
+TEST_P(DeviceOpsTest, NormAgreesIfOneResultIsNotUsed) {
+  expect_same([](const Inputs& t) { return Inputs{device::rms_norm(t[0], t[1], 1e-5).norm}; },
+              [](const Inputs& t) { return Inputs{ops::composite::rms_norm(t[0], t[1], 1e-5)}; },
+              {random({3, 4, 16}), random({16})});
+  const at::Tensor x = random({3, 16}).set_requires_grad(true), weight = random({16});
+  device::rms_norm(x, weight, 1e-5).residual.sum().backward();
+  EXPECT_TRUE(x.grad().eq(1).all().item<bool>());
 }
 
 TEST_P(DeviceOpsTest, SwigluAgrees) {
@@ -47,7 +102,7 @@ TEST_P(DeviceOpsTest, SwigluAgrees) {
 TEST_P(DeviceOpsTest, CrossEntropyAgrees) {
   const at::Tensor targets =
       at::tensor({3, 0, -100, 15, 7, -100, 1, 2, -100, -100}, at::kLong).view({2, 5});
-  for (const int64_t columns : {16, 50, 160}) {
+  for (const int64_t columns : {16, 17, 50, 160}) {
     expect_same(
         [&](const Inputs& t) { return Inputs{device::cross_entropy_sum(t[0], targets)}; },
         [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(t[0], targets)}; },
@@ -82,6 +137,19 @@ TEST_P(DeviceOpsTest, CrossEntropyOfLargeNumbersAgrees) {
       [&](const Inputs& t) { return Inputs{device::cross_entropy_sum(t[0], targets)}; },
       [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(t[0], targets)}; },
       {logits});
+}
+
+// Rows that begin further apart than they are long.
+TEST_P(DeviceOpsTest, CrossEntropyAgreesOnPaddedRows) {
+  const at::Tensor targets = at::tensor({3, 0, -100, 49}, at::kLong).view({2, 2});
+  for (const int64_t columns : {3, 50}) {
+    const at::Tensor ids = targets.clamp_max(columns - 1);
+    const auto part = [&](const at::Tensor& t) { return t.slice(-1, 0, columns); };
+    expect_same(
+        [&](const Inputs& t) { return Inputs{device::cross_entropy_sum(part(t[0]), ids)}; },
+        [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(part(t[0]), ids)}; },
+        {random({2, 2, 64}, 3)});
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types,
@@ -128,7 +196,9 @@ TEST(DeviceOps, LookAtNoValue) {
   const at::Tensor ids = meta({2, 5}, at::kLong);
   const at::Tensor x = ops::rms_norm(meta({2, 5, 16}), weight[0], 1e-5);
   const at::Tensor q = ops::linears(x, {weight})[0].view({2, 5, 2, 8});
-  const at::Tensor h = ops::linear_add(x, device::rotary(q, angle, angle).flatten(2), weight);
+  const at::Tensor rotated = device::rotary(q, q, angle, angle).q;
+  const auto [norm, residual] = device::rms_norm(rotated.flatten(2), weight[0], 1e-5);
+  const at::Tensor h = ops::linear_add(residual, norm, weight);
   device::cross_entropy_sum(device::swiglu(h, x), ids).backward();
   EXPECT_EQ(weight.grad().sizes(), weight.sizes());
 }

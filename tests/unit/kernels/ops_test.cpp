@@ -79,11 +79,35 @@ TEST_P(OpsTest, RmsNormAgrees) {
 TEST_P(OpsTest, RotaryAgrees) {
   const at::Tensor angle =
       at::randn({2, 5, 3}, GetParam() == at::kDouble ? at::kDouble : at::kFloat);
-  expect_same([&](const Inputs& t) { return Inputs{ops::rotary(t[0], angle.cos(), angle.sin())}; },
-              [&](const Inputs& t) {
-                return Inputs{ops::composite::rotary(t[0], angle.cos(), angle.sin())};
-              },
-              {random({2, 5, 4, 6})});
+  const at::Tensor cos = angle.cos(), sin = angle.sin();
+  expect_same(
+      [&](const Inputs& t) {
+        const auto [q, k] = ops::rotary(t[0], t[1], cos, sin);
+        return Inputs{q, k};
+      },
+      [&](const Inputs& t) {
+        return Inputs{ops::composite::rotary(t[0], cos, sin),
+                      ops::composite::rotary(t[1], cos, sin)};
+      },
+      {random({2, 5, 4, 6}), random({2, 5, 2, 6})});
+}
+
+// Both results are used, as in a transformer block: the gradient of x is a sum.
+TEST_P(OpsTest, NormAndResidualAgree) {
+  for (const int64_t rows : {3, 700}) {
+    expect_same(
+        [](const Inputs& t) {
+          const auto [norm, residual] = ops::norm_and_residual(t[0], t[1], 1e-5);
+          return Inputs{norm, residual};
+        },
+        [](const Inputs& t) {
+          return Inputs{ops::composite::rms_norm(t[0], t[1], 1e-5), t[0]};
+        },
+        {random({2, rows, 50}), random({50})});
+  }
+  const at::Tensor x = random({3, 16}).set_requires_grad(true), weight = random({16});
+  ops::norm_and_residual(x, weight, 1e-5).residual.sum().backward();
+  EXPECT_TRUE(x.grad().eq(1).all().item<bool>());
 }
 
 TEST_P(OpsTest, SwigluAgrees) {
@@ -258,8 +282,8 @@ std::vector<at::Tensor> everything(int threads) {
   const at::Tensor x = at::randn({4, 300, 4, 32}).set_requires_grad(true);
   const at::Tensor w = at::randn({128}).set_requires_grad(true);
   const at::Tensor angle = at::randn({4, 300, 16}), targets = at::randint(128, {4, 300}, at::kLong);
-  const at::Tensor y = ops::rotary(x, angle.cos(), angle.sin());
-  const at::Tensor z = ops::rms_norm(ops::causal_attention(y, x, y), w, 1e-5);
+  const auto [y, turned] = ops::rotary(x, x, angle.cos(), angle.sin());
+  const at::Tensor z = ops::rms_norm(ops::causal_attention(y, x, turned), w, 1e-5);
   const at::Tensor loss = ops::cross_entropy_sum(ops::swiglu(z, x.flatten(2)), targets);
   loss.backward();
   return {y.detach(), z.detach(), loss.detach(), x.grad(), w.grad()};
