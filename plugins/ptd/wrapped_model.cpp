@@ -110,6 +110,12 @@ std::string summary_line(const StepSpec& spec,
                 counted(spec.units.size(), "unit"));
 }
 
+// Returns the kernels of the host's device; nullptr if the run computes on the CPU.
+const TorchKernels* kernels_of(const YokeHost& host) {
+  return reinterpret_cast<const TorchKernels*>(
+      host.get_service(host.ctx, "yoke.torch_kernels/1", sizeof(TorchKernels)));
+}
+
 int64_t nbytes(const at::Tensor& t) {
   return static_cast<int64_t>(t.nbytes());
 }
@@ -137,7 +143,13 @@ WrappedModel::WrappedModel(const YokeModel& model,
   const TorchModel& torch = require_torch_model(model, scalar_type(plan.param_dtype));
   init_params(state_, cuts_, model);
   model_on_mesh_ = ModelOnMesh::make(summary_, *torch.params, options.mesh, comms_, host);
-  optimizer_ = make_optimizer(*plan.optimizer, state_, own_.model, comms_.unshard);
+  const TorchKernels* const kernels = kernels_of(host);
+  if (comms.unshard.size() == 1 && state_.dtypes.compute != state_.dtypes.master &&
+      uses_device_adamw(*plan.optimizer, state_.dtypes, kernels) &&
+      takes_adamw(state_.dtypes.master, state_.dtypes.reduce, state_.dtypes.compute)) {
+    state_.copies = at::empty_like(state_.params, state_.dtypes.compute);
+  }
+  optimizer_ = make_optimizer(*plan.optimizer, state_, own_.model, comms_.unshard, kernels);
   const TorchGraphs* graphs = options.cuda_graph ? &graphs_of(host) : nullptr;
   executor_ = std::make_unique<Executor>(Executor::Parts{.host = host,
                                                          .model = torch,
@@ -177,6 +189,7 @@ void WrappedModel::checkpoint(const YokeCheckpointArgs& args) {
                        comms_.tp.rank(),
                        comms_.tp.size(),
                        rank_};
+  if (args.op == YOKE_CHECKPOINT_LOAD) executor_->params_change();  // even if loading fails
   visit_state(args, summary_, state_, *optimizer_, cuts_, rank);
 }
 

@@ -11,15 +11,11 @@
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
-#include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "plugins/ptd/optim/grad_norm.hpp"
@@ -52,7 +48,9 @@ Executor::Executor(Parts parts)
                 parts_.state.params.device()),
       num_targets_(at::zeros({}, parts_.state.params.options().dtype(at::kDouble))),
       loss_grad_(at::zeros_like(num_targets_)),
-      scalars_(at::zeros({kNumScalars}, num_targets_.options())) {
+      scalars_(at::zeros({kNumScalars}, num_targets_.options())),
+      results_(at::zeros({kNumScalars},
+                         scalars_.options().device(at::kCPU).pinned_memory(scalars_.is_cuda()))) {
   make_units(parts_.params);
   if (parts_.model.params->front().scalar_type() == at::kHalf)
     device_scale_ = at::ones_like(num_targets_);
@@ -73,6 +71,7 @@ void Executor::make_units(const ModelSpec& params) {
     ShardedUnit::Parts unit{.params = {},
                             .param_shard = parts_.state.param_shard(u),
                             .grad_shard = parts_.state.grad_shard(u),
+                            .copy = parts_.state.copy_shard(u),
                             .shard = parts_.state.shard,
                             .fp8 = own_spec().units[u].fp8_bytes > 0 ? parts_.fp8 : nullptr};
     for (const FlatLayout::Slot& slot : layout.slots()) {
@@ -140,6 +139,8 @@ YokeStepResult Executor::step(const YokeStepArgs& args) {
   const StepGuard guard(/*with_graph=*/false);  // each block builds a graph of its own
   try {
     take_batch(args);
+    if (parts_.state.copies.defined() && std::exchange(copies_are_stale_, false))
+      at::Tensor(parts_.state.copies).copy_(parts_.state.params);
     // Step number and learning rate change with every step, so they are written outside of the
     // recorded graph.
     if (!forward_only_) parts_.optimizer.begin_step(args.step, args.lr);
@@ -266,6 +267,8 @@ void Executor::forward(const Action& action) {
 }
 
 void Executor::backward(const Action& action) {
+  sums_.block = action.block;
+  const HostSetting<GradientSums> scope(add_gradients_to_of(parts_.model), &sums_);
   if (action.kind == ActionKind::kBackwardWeight) {
     blocks_.backward_weight(action);
   } else {
@@ -273,6 +276,16 @@ void Executor::backward(const Action& action) {
   }
   for (const Sink& sink : sinks_[action.block])
     units_[sink.unit].collect_gradient(sink.slot, sink.second);
+}
+
+// A distributed tensor has no sum: that of its local part has another shape.
+GradientSums::Sum* Executor::Sums::of(const at::Tensor& weight) {
+  for (const Sink& sink : executor.sinks_[block]) {
+    ShardedUnit& unit = executor.units_[sink.unit];
+    if (weight.has_storage() && unit.has(sink.slot, weight))
+      return &unit.gradient_sum(sink.slot, sink.second);
+  }
+  return nullptr;
 }
 
 // Both ranks add the other's gradients to their own, and then make the same update. Sending the sum
@@ -321,43 +334,19 @@ void Executor::reduce_scalars(bool with_norm) {
   if (parts_.comms.world.size() > 1) parts_.comms.world.all_reduce_sum(scalars_).wait();
   // Every rank of every pipeline adds the same numbers in the same order.
   if (with_norm && param_squares_) scalars_[kSquaredNorm].copy_(sum_in_order(squares));
+  results_.copy_(scalars_.slice(0, 0, kNumScalars), /*non_blocking=*/true);
   if (!on_stream()) read_results();
 }
 
 // Reads the scalars on the host. On a device this is the only place that waits, at the end of a
 // step. On the CPU it runs before the update, which needs the norm.
 void Executor::read_results() {
-  await_stream();
-  const at::Tensor values = scalars_.cpu();
-  const double* v = values.const_data_ptr<double>();
+  stream_wait_.wait(work_of_stream(scalars_.device()),
+                    recorded_ ? std::optional(parts_.graphs->timeout_seconds) : std::nullopt);
+  const double* v = results_.const_data_ptr<double>();
   result_.loss_sum = v[kLossSum];
   result_.loss_weight = v[kNumTargets];
   result_.grad_norm = forward_only_ ? kUnknown : gradient_norm(v[kSquaredNorm]) / loss_scale_;
-}
-
-// Polls instead of blocking, so that a run can be cancelled while a device or a peer is stuck.
-// LibTorch applies a timeout to collectives that are issued one by one, but not to those inside a
-// replayed graph, so this function also fails a replay that takes far longer than any earlier step.
-void Executor::await_stream() {
-  const at::Device device = scalars_.device();
-  if (device.is_cpu()) return;
-  c10::Event done(device.type());
-  done.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  const auto waited = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  while (!done.query()) {
-    require_not_cancelled();
-    if (longest_wait_ > 0 && recorded_ &&
-        waited() > 2 * longest_wait_ + parts_.graphs->timeout_seconds) {
-      throw Error(
-          YOKE_DEADLINE_EXCEEDED,
-          "a recorded step did not finish: a rank hangs or is lost; ptd.cuda_graph=false reports "
-          "the collective, a larger comm.timeout waits longer");
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-  longest_wait_ = std::max(longest_wait_, waited());
 }
 
 void Executor::require_not_cancelled() const {
@@ -380,6 +369,7 @@ void Executor::update() {
 // or reused, and other ranks may be at a different collective, so the model accepts no further
 // step.
 void Executor::abandon_step() {
+  copies_are_stale_ = true;  // the update may have been interrupted
   blocks_.end_step();
   broken_ = broken_ || !messages_.idle();
   for (const ShardedUnit& unit : units_) broken_ = broken_ || !unit.idle();

@@ -10,6 +10,7 @@
 #include "plugins/ptd/comms.hpp"
 #include "plugins/ptd/executor/recorded_step.hpp"
 #include "plugins/ptd/executor/sharded_unit.hpp"
+#include "plugins/ptd/executor/stream_wait.hpp"
 #include "plugins/ptd/mesh.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
 #include "plugins/ptd/optim/param_squares.hpp"
@@ -55,6 +56,9 @@ class Executor {
   // throws Error(FAILED_PRECONDITION).
   YokeStepResult step(const YokeStepArgs& args);
 
+  // Must be called when anything but the optimizer writes the master copies between two steps.
+  void params_change() { copies_are_stale_ = true; }
+
   // Returns the bytes of parameters that are kept in the compute type or in fp8, in addition to the
   // master copies.
   int64_t copy_bytes() const;
@@ -67,6 +71,13 @@ class Executor {
     int unit;
     size_t slot;
     bool second = false;  // true: the second gradient buffer of the parameter
+  };
+  // The sums of the block whose backward runs.
+  struct Sums final : GradientSums {
+    explicit Sums(Executor& its_executor) : executor(its_executor) {}
+    Sum* of(const at::Tensor& weight) override;
+    Executor& executor;
+    int block = 0;
   };
   // The number of micro-batches, and whether the step is forward only.
   using Key = std::pair<int, bool>;
@@ -87,7 +98,6 @@ class Executor {
   void reduce_partial_grads();
   void reduce_scalars(bool with_norm);
   void read_results();
-  void await_stream();
   void require_not_cancelled() const;
   void update();
   void abandon_step();
@@ -97,13 +107,15 @@ class Executor {
   std::vector<ShardedUnit> units_;
   std::vector<Fp8Shard*> fp8_shards_;     // those of the units that are gathered in fp8
   std::vector<std::vector<Sink>> sinks_;  // one list per block
+  Sums sums_{*this};
   BlockRunner blocks_;
   StageMessages messages_;
   std::map<Key, std::vector<Action>> schedules_;
   std::optional<RecordedSteps> recorded_;
   std::optional<ParamSquares> param_squares_;  // empty unless sums are exact
+  bool copies_are_stale_ = true;               // ShardState::copies must be written before a step
   bool broken_ = false;                        // a step failed while a collective was in flight
-  double longest_wait_ = 0;                    // longest wait for a stream so far, in seconds
+  StreamWait stream_wait_{[this] { require_not_cancelled(); }};
 
   // These belong to the step in progress.
   std::vector<TorchInputs> inputs_;       // one per micro-batch
@@ -116,6 +128,7 @@ class Executor {
   // fp64 [3]: loss sum, number of targets, squared gradient norm. With exact sums, the sum of
   // squares of each parameter of the model follows.
   at::Tensor scalars_;
+  at::Tensor results_;  // the first of them in memory of the host
   YokeStepResult result_{};
 };
 

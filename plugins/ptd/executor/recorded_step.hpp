@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "yoke/torch.hpp"
+#include "yoke/torch_device.hpp"
 
 namespace yoke::ptd {
 

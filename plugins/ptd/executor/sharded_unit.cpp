@@ -3,9 +3,9 @@
 // Tensors that autograd saved share these storages and change with them. PyTorch's FSDP swaps the
 // parameter objects of modules instead, and copies out of the gathered buffer.
 //
-// Gradients take the opposite path: backward leaves them in .grad, collect_gradient() adds them to
-// a flat buffer in the reduce type, and the reduce-scatter reads that buffer directly. With one
-// shard that buffer is the gradient shard itself.
+// Gradients take the opposite path: backward adds them to views of a flat buffer in the reduce
+// type, or leaves them in .grad, from where collect_gradient() adds them. The reduce-scatter reads
+// that buffer directly. With one shard that buffer is the gradient shard itself.
 #include "plugins/ptd/executor/sharded_unit.hpp"
 
 #include <ATen/ATen.h>
@@ -17,13 +17,11 @@
 namespace yoke::ptd {
 namespace {
 
-// Returns the buffer for whole parameters. With a single shard it is the memory of the master
-// copies, unless the model computes in a different type.
-FlatBuffer whole_params(
-    const at::Tensor& shard, at::ScalarType compute, int64_t numel, int shards, DevicePool& pool) {
-  if (shards > 1) return FlatBuffer(numel, compute, pool);
-  const bool same = shard.scalar_type() == compute;
-  return FlatBuffer(same ? shard : at::empty_like(shard, shard.options().dtype(compute)));
+// Returns the buffer for whole parameters with a single shard: the memory of the master copies,
+// unless the model computes in a different type. copy: memory for that type; undefined = none.
+FlatBuffer whole_params(const at::Tensor& shard, const at::Tensor& copy, at::ScalarType compute) {
+  if (shard.scalar_type() == compute) return FlatBuffer(shard);
+  return FlatBuffer(copy.defined() ? copy : at::empty_like(shard, shard.options().dtype(compute)));
 }
 
 std::vector<at::Tensor> memory_of_all(const std::vector<at::Tensor>& params) {
@@ -47,9 +45,10 @@ ShardedUnit::ShardedUnit(const FlatLayout& layout, Parts parts, int shards, Devi
       leaves_(memory_of_all(params_of_model_)),
       param_shard_(std::move(parts.param_shard)),
       grad_shard_(std::move(parts.grad_shard)),
+      copied_(parts.copy.defined()),
       casts_(leaves_.front().scalar_type() != param_shard_.scalar_type()),
-      params_(
-          whole_params(param_shard_, leaves_.front().scalar_type(), layout.numel(), shards, pool)),
+      params_(shards > 1 ? FlatBuffer(layout.numel(), leaves_.front().scalar_type(), pool)
+                         : whole_params(param_shard_, parts.copy, leaves_.front().scalar_type())),
       cast_(casts_ && shards > 1 ? layout.shard_numel() : 0, leaves_.front().scalar_type(), pool),
       grads_(shards == 1 ? FlatBuffer(grad_shard_)
                          : gradient_buffer(grad_shard_, layout.numel(), pool)),
@@ -92,7 +91,7 @@ void ShardedUnit::begin_step() {
   // With a single shard there is no reshard or reduction that resets this state, so it is reset
   // here.
   grads_open_ = false;
-  if (casts_) params_.tensor().copy_(param_shard_);
+  if (casts_ && !copied_) params_.tensor().copy_(param_shard_);
 }
 
 void ShardedUnit::start_unshard(const Comm& comm) {
@@ -128,31 +127,26 @@ void ShardedUnit::open_gradients() {
   if (grads_open_) return;
   grads_.attach();
   for (const at::Tensor& gap : gaps_) gap.zero_();
-  for (GradSum& sum : sums_) sum.written = false;
+  for (GradientSums::Sum& sum : sums_) sum.written = false;
   for (auto& [slot, sum] : seconds_) sum.written = false;
   grads_open_ = true;
 }
 
-// The first gradient overwrites the values, so the buffers need not be zeroed beforehand.
-void ShardedUnit::GradSum::add(const at::Tensor& grad) {
-  if (written) {
-    values.add_(grad);
-  } else {
-    values.copy_(grad);
-    written = true;
-  }
+GradientSums::Sum& ShardedUnit::gradient_sum(size_t slot, bool second) {
+  open_gradients();
+  return second ? seconds_.at(slot) : sums_[slot];
 }
 
 void ShardedUnit::collect_gradient(size_t slot, bool second) {
-  open_gradients();
+  GradientSums::Sum& sum = gradient_sum(slot, second);
   const at::Tensor& param = params_of_model_[slot];
   const at::Tensor grad = local_gradient(param, std::exchange(param.mutable_grad(), at::Tensor()));
-  if (grad.defined()) (second ? seconds_.at(slot) : sums_[slot]).add(grad);
+  if (grad.defined()) sum.add(grad);
 }
 
 // Zeroes the gradients that no backward produced.
 void ShardedUnit::zero_unwritten() {
-  for (GradSum& sum : sums_) {
+  for (GradientSums::Sum& sum : sums_) {
     if (!sum.written) sum.values.zero_();
     sum.written = true;
   }

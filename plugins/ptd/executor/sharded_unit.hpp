@@ -5,8 +5,9 @@
 // added.
 //
 // If the compute type differs from the type of the master copies, the shard is cast before each
-// all-gather. With a single shard there is no gather, and the cast happens at the start of a
-// step. A unit that is gathered in fp8 has an Fp8Shard, which is rounded once per step.
+// all-gather. With a single shard there is no gather, and the cast happens at the start of a step,
+// unless the optimizer writes a copy in the compute type (Parts::copy). A unit that is gathered in
+// fp8 has an Fp8Shard, which is rounded once per step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,6 +21,7 @@
 #include "sdk/mesh/collectives/comm.hpp"
 #include "sdk/mesh/executor/flat_buffer.hpp"
 #include "sdk/mesh/schedule/flat_layout.hpp"
+#include "yoke/torch.hpp"
 
 namespace yoke::ptd {
 
@@ -32,6 +34,7 @@ class ShardedUnit {
     std::vector<at::Tensor> params;  // parameters of the model, in the order of FlatLayout::slots
     at::Tensor param_shard;          // [shard_numel], master copies of this rank's elements
     at::Tensor grad_shard;           // [shard_numel], in the reduce type; undefined if frozen
+    at::Tensor copy;                 // [shard_numel], in the compute type; see below
     int shard = 0;                   // index of this rank's shard
     const Fp8Params* fp8 = nullptr;  // how to round to fp8 for a gather; nullptr: not in fp8
   };
@@ -54,9 +57,15 @@ class ShardedUnit {
   void finish_unshard();  // binds the parameters to the gathered buffer
   void reshard();         // unbinds them and releases the buffer
 
-  // Adds the .grad of a parameter to the gradient buffer, or to the second one, and clears it.
-  // Without a .grad it does nothing: the gradient of a parameter on which the loss does not depend
-  // is zero.
+  // Returns whether this is the parameter of a slot.
+  bool has(size_t slot, const at::Tensor& param) const {
+    return params_of_model_[slot].is_same(param);
+  }
+  // Returns the gradients of a parameter that were added up so far in this step, or since the last
+  // reduction; second: those in the second buffer. Valid until the next reduction.
+  GradientSums::Sum& gradient_sum(size_t slot, bool second = false);
+  // Adds the .grad of a parameter to that sum, and clears it. Without a .grad it does nothing: the
+  // gradient is in the sum already, or, if the loss does not depend on the parameter, zero.
   void collect_gradient(size_t slot, bool second = false);
   // Reduces the whole gradient buffer, which holds one micro-batch or all of them, into the
   // gradient shard.
@@ -81,13 +90,6 @@ class ShardedUnit {
   void abandon_step();
 
  private:
-  // The sum of gradients of a parameter, with the shape of its leaf.
-  struct GradSum {
-    at::Tensor values;
-    bool written = false;  // values holds a sum; false: its elements are unspecified
-    void add(const at::Tensor& grad);
-  };
-
   void bind_leaves(void* base);
   void open_gradients();
   void zero_unwritten();
@@ -97,17 +99,18 @@ class ShardedUnit {
   std::vector<at::Tensor> params_of_model_;
   std::vector<at::Tensor> leaves_;  // local tensors of params_of_model_; the same tensors if plain
   at::Tensor param_shard_, grad_shard_;
+  bool copied_;        // the optimizer keeps the whole parameters in the compute type
   bool casts_;         // the type of the leaves differs from that of the master copies
   FlatBuffer params_;  // whole parameters, in the compute type
   FlatBuffer cast_;    // the shard in the compute type, during a gather; unused without casts_
   std::optional<Fp8Shard> fp8_;  // the shard in fp8; empty if gathers are in the compute type
   FlatBuffer grads_;             // whole gradients
   FlatBuffer partial_;           // a reduced micro-batch, before it is added to the gradient shard
-  std::vector<GradSum> sums_;    // views of grads_, by slot
-  std::map<size_t, GradSum> seconds_;  // second gradients, by slot
-  std::vector<at::Tensor> gaps_;       // views of grads_ that no parameter covers
-  bool grads_open_ = false;            // gaps are zero, and GradSum::written is valid
-  bool shard_written_ = false;         // the gradient shard holds a micro-batch of this step
+  std::vector<GradientSums::Sum> sums_;          // views of grads_, by slot
+  std::map<size_t, GradientSums::Sum> seconds_;  // second gradients, by slot
+  std::vector<at::Tensor> gaps_;                 // views of grads_ that no parameter covers
+  bool grads_open_ = false;                      // gaps are zero, and Sum::written is valid
+  bool shard_written_ = false;  // the gradient shard holds a micro-batch of this step
   Work gathering_, work_;
 };
 

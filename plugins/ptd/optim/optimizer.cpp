@@ -44,7 +44,10 @@ void Optimizer::begin_step(int64_t step, double lr) {
 std::unique_ptr<Optimizer> make_optimizer(const YokeOptimizer& config,
                                           const ShardState& state,
                                           const ModelSpec& model,
-                                          const Comm& unshard) {
+                                          const Comm& unshard,
+                                          const TorchKernels* kernels) {
+  if (uses_device_adamw(config, state.dtypes, kernels))
+    return make_device_adamw(config, state, state.spans, *kernels);
   if (yoke_is_adam(config.kind)) return make_adamw(config, state, state.spans);
   if (yoke_is_lion(config.kind)) return make_lion(config, state);
   if (yoke_is_muon(config.kind)) return make_muon(config, state, model, unshard);
@@ -52,6 +55,13 @@ std::unique_ptr<Optimizer> make_optimizer(const YokeOptimizer& config,
   throw Error(YOKE_INVALID_ARGUMENT,
               "ptd does not have the optimizer " + optimizer_name(config.kind) +
                   "; it has adamw, adam, lion, muon and sgd");
+}
+
+bool uses_device_adamw(const YokeOptimizer& config,
+                       const Dtypes& dtypes,
+                       const TorchKernels* kernels) {
+  return yoke_is_adam(config.kind) && kernels != nullptr &&
+         takes_adamw(dtypes.master, dtypes.reduce, dtypes.reduce);
 }
 
 int64_t elements_at_a_time(const at::Tensor& params) {

@@ -18,6 +18,7 @@
 #include "plugins/ptd/optim/grad_norm.hpp"
 #include "plugins/ptd/state/shard_state.hpp"
 #include "sdk/mesh/collectives/comm.hpp"
+#include "yoke/torch_device.hpp"
 
 namespace yoke::ptd {
 
@@ -76,18 +77,30 @@ class Optimizer {
 };
 
 // Returns an optimizer of config.kind. model: the blocks of this rank. unshard: the communicator of
-// the ranks with the shards of one replica. The state and the communicator must outlive the
-// optimizer. Throws Error(INVALID_ARGUMENT) for an unknown kind.
+// the ranks with the shards of one replica. kernels: those of the host's device; nullptr = none.
+// The references and pointers must outlive the optimizer. Throws Error(INVALID_ARGUMENT) for an
+// unknown kind.
 std::unique_ptr<Optimizer> make_optimizer(const YokeOptimizer& config,
                                           const ShardState& state,
                                           const ModelSpec& model,
-                                          const Comm& unshard);
+                                          const Comm& unshard,
+                                          const TorchKernels* kernels = nullptr);
 
-// The optimizers, each in its own file. make_adamw is for all kinds that are variants of AdamW; it
-// updates only the elements of `spans`.
+// Returns whether make_optimizer() will use the kernel of the device for all elements. It also
+// writes ShardState::copies, if these are defined before.
+bool uses_device_adamw(const YokeOptimizer& config,
+                       const Dtypes& dtypes,
+                       const TorchKernels* kernels);
+
+// The optimizers, each in its own file. make_adamw and make_device_adamw are for all kinds that are
+// variants of AdamW; they update only the elements of `spans`.
 std::unique_ptr<Optimizer> make_adamw(const YokeOptimizer& config,
                                       const ShardState& state,
                                       const std::vector<FlatSpan>& spans);
+std::unique_ptr<Optimizer> make_device_adamw(const YokeOptimizer& config,
+                                             const ShardState& state,
+                                             const std::vector<FlatSpan>& spans,
+                                             const TorchKernels& kernels);
 std::unique_ptr<Optimizer> make_muon(const YokeOptimizer& config,
                                      const ShardState& state,
                                      const ModelSpec& model,

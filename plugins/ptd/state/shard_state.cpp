@@ -107,6 +107,12 @@ at::Tensor ShardState::grad_shard(size_t unit) const {
   return u.trainable ? grads.narrow(0, u.begin, u.layout.shard_numel()) : at::Tensor();
 }
 
+at::Tensor ShardState::copy_shard(size_t unit) const {
+  const UnitShard& u = units[unit];
+  if (!u.trainable || !copies.defined()) return {};
+  return copies.narrow(0, u.begin, u.layout.shard_numel());
+}
+
 std::vector<at::Tensor> ShardState::tp_replicated_parts(const at::Tensor& flat) const {
   std::vector<at::Tensor> parts;
   for (const FlatSpan& span : spans) {

@@ -42,6 +42,7 @@ struct ShardState {
 
   at::Tensor param_shard(size_t unit) const;  // a view, [shard_numel]
   at::Tensor grad_shard(size_t unit) const;   // a view, [shard_numel]; undefined if frozen
+  at::Tensor copy_shard(size_t unit) const;   // a view of copies, or undefined
 
   // Returns views of those spans of a flat tensor whose parameters are tp-replicated.
   std::vector<at::Tensor> tp_replicated_parts(const at::Tensor& flat) const;
@@ -54,6 +55,8 @@ struct ShardState {
   at::Tensor params;               // master copies
   at::Tensor grads;                // reduced gradients
   at::Tensor frozen;               // parameters without gradient and optimizer state
+  // The parameters of `params` in the compute type, if the optimizer writes them; else undefined.
+  at::Tensor copies;
 };
 
 // Fills the shards with the model's initial values, which it requests from the host a few MiB at a

@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/emulated_cuda.hpp"
 #include "tests/unit/ptd/rig.hpp"
 
 namespace yoke::ptd::testing {
@@ -68,6 +69,37 @@ TEST(Checkpoint, ResumedTrainingIsTheUninterruptedOneBitForBit) {
       EXPECT_EQ(resumed.loss, std::vector<double>(whole.loss.begin() + 4, whole.loss.end()));
     }
   }
+}
+
+// The kernels of a device write the parameters in bf16 in the update only.
+TEST(Checkpoint, ALoadBetweenStepsChangesWhatTheModelComputesWith) {
+  const yoke::testing::EmulatedCuda cuda;
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
+    Job job = job_of(1, 1);
+    job.model.dtype = at::kBFloat16;
+    TorchModelHost model(job.model.blocks(), YOKE_BF16, TinyModel::kSeed, true);
+    const YokeHost host = with_kernels(rank.host);
+    Session session(job, host, model.model());
+    const TinyBatch batch(job, 0, 0);
+    const auto loss = [&] {
+      return session.step(batch.get(), 2, 0, YOKE_STEP_FORWARD_ONLY).loss_sum;
+    };
+    std::map<std::string, at::Tensor> saved;
+    const auto key = [](const YokePiece& piece) {
+      return std::string(view(piece.kind)) + std::string(view(piece.name)) +
+             std::to_string(piece.begin);
+    };
+    const double before = loss();
+    session.checkpoint(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
+      saved[key(piece)] = borrow(*piece.view).clone();
+    });
+    session.step(batch.get(), 1, 0.1);
+    EXPECT_NE(loss(), before);
+    session.checkpoint(YOKE_CHECKPOINT_LOAD, [&](const YokePiece& piece) {
+      borrow(*piece.view).copy_(saved.at(key(piece)));
+    });
+    EXPECT_EQ(loss(), before);
+  });
 }
 
 TEST(Checkpoint, ABf16RunKeepsFp32MastersThatEveryLayoutAndAnFp32RunTake) {

@@ -242,4 +242,18 @@ std::vector<CountedPeak> peaks_of(const CountedLayout& c) {
   return peaks;
 }
 
+void observe_second_step(const CountedLayout& c,
+                         const std::function<void(const MakeStep& step)>& observe) {
+  const YokeOptimizer optimizer = optimizer_of({});
+  const YokePlan plan = plan_of_layout(c, optimizer);
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
+    TorchModelHost host(make_blocks(c), c.dtype, 1, false);
+    at::manual_seed(1);
+    const Tokens tokens(c);
+    Session session(plan, optimizer, c.options, rank.host, host.model());
+    session.step(tokens.batch, 1, 1e-4);
+    observe([&] { return session.step(tokens.batch, 2, 1e-4); });
+  });
+}
+
 }  // namespace yoke::ptd::testing

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -49,5 +50,11 @@ class CountedAllocations {
 // Returns the peaks of all ranks in the second step of a run. Ranks are threads, and each counts
 // what it has allocated. Requires CountedAllocations.
 std::vector<CountedPeak> peaks_of(const CountedLayout& layout);
+
+// Makes the first step of a layout of one rank and then calls `observe`, on the thread of the rank,
+// with a function that makes the second step.
+using MakeStep = std::function<YokeStepResult()>;
+void observe_second_step(const CountedLayout& layout,
+                         const std::function<void(const MakeStep& step)>& observe);
 
 }  // namespace yoke::ptd::testing

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tests/support/emulated_cuda.hpp"
 #include "tests/unit/ptd/rig.hpp"
 
 namespace yoke::ptd::testing {
@@ -87,6 +88,27 @@ TEST_P(Parity, OfStepsThatLookAtNothingBeforeTheirEnd) {
   j.lr = 0.00390625;
   j.accumulation = 2;
   expect_parity(j);
+}
+
+// AdamW is the kernel of a device, emulated. In bf16 it also writes the parameters with which the
+// model computes.
+TEST_P(Parity, OfTheKernelsOfADevice) {
+  const yoke::testing::EmulatedCuda cuda;
+  for (const bool stream : {false, true}) {
+    Job j = job();
+    j.kernels = true;
+    j.stream = stream;
+    expect_parity(j);
+  }
+  Job j = job();
+  j.model.dtype = at::kBFloat16;
+  j.model.frozen_embedding = true;
+  const Outcome plain = train(j);
+  j.kernels = true;
+  const Outcome ours = train(j);
+  for (size_t s = 0; s < plain.loss.size(); ++s)
+    EXPECT_NEAR(ours.loss[s] / plain.loss[s], 1, 2e-3) << "step " << s + 1;
+  EXPECT_EQ(ours.wrapped.param_bytes, plain.wrapped.param_bytes);
 }
 
 TEST_P(Parity, WithoutClipping) {

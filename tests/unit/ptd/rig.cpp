@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -14,6 +15,7 @@
 
 #include "core/backend/services.hpp"
 #include "core/comm/virtual_world.hpp"
+#include "core/cuda/device_runtime.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::ptd::testing {
@@ -77,6 +79,7 @@ void train_rank(
   TorchModelHost model(job.model.blocks(), dtype_of(job.model.dtype), TinyModel::kSeed, true);
   YokeHost host = rank.host;
   if (job.stream) host.stream = &host;
+  if (job.kernels) host = with_kernels(host);
   Session handles(job, host, model.model());
   if (start != nullptr) load(handles, *start);
   const bool first = rank.host.rank == 0;
@@ -104,6 +107,20 @@ void train_rank(
 }
 
 }  // namespace
+
+YokeHost with_kernels(YokeHost host) {
+  static const TorchKernels kernels{
+      YOKE_HEADER(TorchKernels, 0), nullptr, [](void*, const AdamWTensors& tensors) {
+        cuda_runtime().adamw(tensors);
+      }};
+  static std::atomic<decltype(host.get_service)> others;  // the same for all ranks
+  others = host.get_service;
+  host.get_service = [](void* ctx, const char* name, uint64_t size) -> const YokeHeader* {
+    if (std::string_view(name) == "yoke.torch_kernels/1") return &kernels.header;
+    return others.load()(ctx, name, size);
+  };
+  return host;
+}
 
 TinyBatch::TinyBatch(const Job& job, int64_t first_sample, int data_rank) {
   const int64_t size = job.global_batch / (job.data_ranks() * job.accumulation);

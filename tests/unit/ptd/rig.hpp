@@ -26,7 +26,8 @@ struct Job {
   double momentum = 0, clip = 0.05;      // clip is below the gradient norm of every step
   std::optional<at::ScalarType> reduce;  // unset: fp64 for an fp64 model, else fp32
   bool stream = false;                   // true: the host has a stream, as on a device
-  double loss_scale = 0;                 // factor of the loss; 0 = none
+  bool kernels = false;    // true: the host has the kernels of a device; requires an EmulatedCuda
+  double loss_scale = 0;   // factor of the loss; 0 = none
   bool overflows = false;  // true: before each step, the same step is made with an infinite loss
   std::map<std::string, std::string> options{
       {"unit_bytes", "600"}};  // small enough for several units
@@ -60,6 +61,10 @@ struct Rank {
 // Runs body on one thread per rank, in a world with the shape of `mesh`. Rethrows the exception of
 // the first rank that failed.
 void on_ranks(const yoke::Mesh& mesh, const std::function<void(const Rank&)>& body);
+
+// Returns a host that also provides the kernels of a device. They run on the EmulatedCuda that must
+// exist.
+YokeHost with_kernels(YokeHost host);
 
 // The micro-batches of one data rank in the global batch that starts at first_sample.
 class TinyBatch {
