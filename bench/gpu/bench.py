@@ -5,8 +5,9 @@ llama-150m with 1k, 8k and 64k tokens a step.
     bench/gpu/bench.py [--part mfu --part kernels --part peer] [--budget 540] [-o bench.json]
     bench/gpu/bench.py --device cpu --tiny     toy sizes on a CPU: only tests this program
 
-mfu      every workload eager, captured (ptd.cuda_graph), and both with recomputation: step time, MFU relative to the
-         data sheet and to the rate of a large matrix product in this run, memory beside its prediction
+mfu      every workload eager, captured (ptd.cuda_graph), captured with the fastest algorithm for each product
+         (train.tune_products), and with recomputation: step time, MFU relative to the data sheet and to the rate of a
+         large matrix product in this run, memory beside its prediction
 kernels  traces of three steps: the kernels that take the most time, how long the device is idle, waits of the host
 peer     llama-150m with 1k and 64k tokens against eager PyTorch (eager.py), interleaved (A B C A B C)
 

@@ -68,9 +68,10 @@ WORKLOADS = {workload.name: workload for workload in (
 
 CAPTURED = {"ptd.cuda_graph": "true"}
 RECOMPUTE = {"ptd.activation_checkpoint": "full"}
+TUNED = {"train.tune_products": "true"}
 # Captured steps need a GPU.
-VARIANTS = {"eager": {}, "captured": CAPTURED, "eager, recompute": RECOMPUTE,
-            "captured, recompute": {**CAPTURED, **RECOMPUTE}}
+VARIANTS = {"eager": {}, "captured": CAPTURED, "captured, tuned": {**CAPTURED, **TUNED},
+            "eager, recompute": RECOMPUTE, "captured, recompute": {**CAPTURED, **RECOMPUTE}}
 
 
 def variants(device):
