@@ -30,33 +30,8 @@ struct Kernels {
 
   // With w = weight, c = rstd: dx = c (dy w - x c^2 mean(dy w x)). The mean comes from the
   // derivative of rstd. dweight is summed over the rows here; the caller adds up the sums of
-  // several threads.
-  template <bool kHasResidual>
-  static void rms_backward_rows(int64_t rows,
-                                int64_t dim,
-                                const T* dy,
-                                const T* x,
-                                const T* weight,
-                                const W* rstd,
-                                const T* residual,
-                                T* dx,
-                                W* dweight) {
-    for (int64_t r = 0; r < rows; ++r, dy += dim, x += dim, dx += dim) {
-      const W scale = rstd[r];
-      W dot = 0;
-#pragma omp simd reduction(+ : dot)
-      for (int64_t i = 0; i < dim; ++i) dot += wide(dy[i]) * wide(weight[i]) * wide(x[i]);
-      const W back = dot * scale * scale / static_cast<W>(dim);
-#pragma omp simd
-      for (int64_t i = 0; i < dim; ++i) {
-        dweight[i] += wide(dy[i]) * (wide(x[i]) * scale);
-        W gradient = scale * (wide(dy[i]) * wide(weight[i]) - wide(x[i]) * back);
-        if (kHasResidual) gradient += wide(residual[i]);
-        store(dx[i], gradient);
-      }
-      if (kHasResidual) residual += dim;
-    }
-  }
+  // several threads. The residual is added in a loop of its own, while the row is in the cache, so
+  // that the sum has the bits of a separate addition: a fused multiply-add would round differently.
   static void rms_backward(int64_t rows,
                            int64_t dim,
                            const T* dy,
@@ -66,8 +41,22 @@ struct Kernels {
                            const T* residual,
                            T* dx,
                            W* dweight) {
-    const auto run = residual == nullptr ? rms_backward_rows<false> : rms_backward_rows<true>;
-    run(rows, dim, dy, x, weight, rstd, residual, dx, dweight);
+    for (int64_t r = 0; r < rows; ++r, dy += dim, x += dim, dx += dim) {
+      const W scale = rstd[r];
+      W dot = 0;
+#pragma omp simd reduction(+ : dot)
+      for (int64_t i = 0; i < dim; ++i) dot += wide(dy[i]) * wide(weight[i]) * wide(x[i]);
+      const W back = dot * scale * scale / static_cast<W>(dim);
+#pragma omp simd
+      for (int64_t i = 0; i < dim; ++i) {
+        dweight[i] += wide(dy[i]) * (wide(x[i]) * scale);
+        store(dx[i], scale * (wide(dy[i]) * wide(weight[i]) - wide(x[i]) * back));
+      }
+      if (residual == nullptr) continue;
+#pragma omp simd
+      for (int64_t i = 0; i < dim; ++i) store(dx[i], wide(dx[i]) + wide(residual[i]));
+      residual += dim;
+    }
   }
 
   static void rotary(int64_t tokens,
