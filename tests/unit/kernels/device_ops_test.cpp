@@ -176,6 +176,40 @@ TEST(DeviceOps, BadNumbersAndTargetsMakeTheLossNaN) {
   EXPECT_TRUE(std::isnan(loss(at::full({1, 16}, -infinity), 3)));
 }
 
+// Lengths that are whole packs, and lengths with a rest: the update of all elements is that of each
+// element by itself.
+TEST(DeviceOps, AdamWUpdatesEveryElement) {
+  const testing::EmulatedCuda cuda;
+  for (const int64_t count : {3, 8, 19}) {
+    const auto numbers = [&] { return at::rand({count}); };
+    const AdamWTensors whole{
+        .params = numbers(),
+        .exp_avg = numbers(),
+        .exp_avg_sq = numbers(),
+        .grads = numbers(),
+        .copy = at::zeros({count}, at::kBFloat16),
+        .coefficients = at::tensor({0.9, 0.0, 0.9, 0.95, 0.1, 0.05, 1e-8, 1e-2, 1.1}, at::kFloat),
+        .divisor = at::full({}, 2, at::kDouble),
+        .skip = at::zeros({})};
+    AdamWTensors parts = whole;
+    for (at::Tensor* t : {&parts.params, &parts.exp_avg, &parts.exp_avg_sq, &parts.copy})
+      *t = t->clone();
+    const at::Tensor before = parts.params.clone();
+    cuda_runtime().adamw(whole);
+    for (int64_t i = 0; i < count; ++i) {
+      AdamWTensors one = parts;
+      for (at::Tensor* t : {&one.params, &one.exp_avg, &one.exp_avg_sq, &one.grads, &one.copy})
+        *t = t->narrow(0, i, 1);
+      cuda_runtime().adamw(one);
+    }
+    EXPECT_FALSE(before.eq(parts.params).any().item<bool>());
+    EXPECT_TRUE(at::equal(whole.params, parts.params));
+    EXPECT_TRUE(at::equal(whole.exp_avg, parts.exp_avg));
+    EXPECT_TRUE(at::equal(whole.exp_avg_sq, parts.exp_avg_sq));
+    EXPECT_TRUE(at::equal(whole.copy, parts.params.to(at::kBFloat16)));
+  }
+}
+
 // If all rows are ignored, the gradient is 0 even where the logits are bad.
 TEST(DeviceOps, RowsWithoutTargetHaveNoGradient) {
   const testing::EmulatedCuda cuda;
