@@ -15,6 +15,7 @@ namespace yoke {
 // others.
 template <class Master, class Gradient, class Copy>
 struct AdamWUpdate {
+  static constexpr Kind kKind = Kind::kElements;
   static constexpr int kWidth =
       kAccessBytes / static_cast<int>(std::min({sizeof(Master), sizeof(Gradient), sizeof(Copy)}));
 

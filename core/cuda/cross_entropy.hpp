@@ -53,6 +53,7 @@ struct LogSumExp {
 // the columns is NaN.
 template <class T>
 struct CrossEntropy {
+  static constexpr Kind kKind = Kind::kReductions;
   static constexpr int kWidth = kPack<T>;
 
   const T* logits;
@@ -94,6 +95,7 @@ struct CrossEntropy {
 // rows without a target.
 template <class T>
 struct CrossEntropyBackward {
+  static constexpr Kind kKind = Kind::kRows;
   static constexpr int kWidth = kPack<T>;
 
   T* logits;

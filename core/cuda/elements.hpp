@@ -9,6 +9,9 @@
 
 namespace yoke {
 
+// How the threads of a device share an operation; see kernels.hpp.
+enum class Kind { kElements, kRows, kReductions, kPasses };
+
 // The type in which a kernel computes with elements of type T.
 template <class T>
 struct WideOf {

@@ -132,33 +132,37 @@ void launch_passes(const Operation& operation, cudaStream_t stream) {
     passes_kernel<n><<<static_cast<unsigned>(blocks), threads, 0, stream>>>(operation);
 }
 
+template <int n, class Operation>
+void launch_kind(const Operation& operation, cudaStream_t stream) {
+  if constexpr (Operation::kKind == Kind::kElements) launch_elements<n>(operation, stream);
+  if constexpr (Operation::kKind == Kind::kRows) launch_rows<n>(operation, stream);
+  if constexpr (Operation::kKind == Kind::kReductions) launch_reductions<n>(operation, stream);
+  if constexpr (Operation::kKind == Kind::kPasses) launch_passes<n>(operation, stream);
+}
+
 }  // namespace
 
-// Defines launch() of an operation, for elements in packs and one by one.
-#define YOKE_LAUNCH(Operation, kind)                                                \
-  template <class... T>                                                             \
-  void launch(const Operation<T...>& operation, void* stream) {                     \
-    const auto on = static_cast<cudaStream_t>(stream);                              \
-    operation.takes_packs() ? launch_##kind<Operation<T...>::kWidth>(operation, on) \
-                            : launch_##kind<1>(operation, on);                      \
-  }
-// Instantiates it for all types.
-#define YOKE_LAUNCH_ALL(Operation, kind)                    \
-  YOKE_LAUNCH(Operation, kind)                              \
+template <class Operation>
+void launch(const Operation& operation, void* stream) {
+  const auto on = static_cast<cudaStream_t>(stream);
+  operation.takes_packs() ? launch_kind<Operation::kWidth>(operation, on)
+                          : launch_kind<1>(operation, on);
+}
+
+#define YOKE_LAUNCH(Operation)                              \
   template void launch(const Operation<double>&, void*);    \
   template void launch(const Operation<float>&, void*);     \
   template void launch(const Operation<c10::Half>&, void*); \
   template void launch(const Operation<c10::BFloat16>&, void*);
 
-YOKE_LAUNCH_ALL(Swiglu, elements)
-YOKE_LAUNCH_ALL(SwigluBackward, elements)
-YOKE_LAUNCH_ALL(Rotation, rows)
-YOKE_LAUNCH_ALL(CrossEntropy, reductions)
-YOKE_LAUNCH_ALL(CrossEntropyBackward, rows)
-YOKE_LAUNCH_ALL(Norm, passes)
-YOKE_LAUNCH_ALL(NormBackward, passes)
+YOKE_LAUNCH(Swiglu)
+YOKE_LAUNCH(SwigluBackward)
+YOKE_LAUNCH(Rotation)
+YOKE_LAUNCH(CrossEntropy)
+YOKE_LAUNCH(CrossEntropyBackward)
+YOKE_LAUNCH(Norm)
+YOKE_LAUNCH(NormBackward)
 
-YOKE_LAUNCH(SumOfLines, elements)
 template void launch(const SumOfLines<double, double>&, void*);
 template void launch(const SumOfLines<float, float>&, void*);
 template void launch(const SumOfLines<c10::Half, c10::Half>&, void*);
@@ -166,7 +170,6 @@ template void launch(const SumOfLines<c10::Half, float>&, void*);
 template void launch(const SumOfLines<c10::BFloat16, c10::BFloat16>&, void*);
 template void launch(const SumOfLines<c10::BFloat16, float>&, void*);
 
-YOKE_LAUNCH(AdamWUpdate, elements)
 template void launch(const AdamWUpdate<double, double, double>&, void*);
 template void launch(const AdamWUpdate<float, float, float>&, void*);
 template void launch(const AdamWUpdate<float, float, c10::Half>&, void*);

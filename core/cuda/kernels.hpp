@@ -6,8 +6,10 @@
 //   rows        run<n>(row, thread, threads) computes the share of a thread of a row
 //   reductions  part<n>(row, thread, threads), then finish(row, all parts merged)
 //   passes      the same, but finish<n>(row, all parts merged, thread, threads) computes the share
-//               of a thread. Block b of blocks() processes the rows b, b + blocks(), ...
+//               of a thread
 //
+// Operation::kKind says which one an operation is. The rows of an operation with passes are divided
+// between blocks() blocks: block b processes the rows b, b + blocks(), ...
 // n is kWidth if takes_packs(), and otherwise 1.
 #pragma once
 
@@ -19,27 +21,11 @@
 
 namespace yoke {
 
-// These queue an operation on `stream`, a cudaStream_t. They do not throw: if a launch fails, the
-// next use of the stream reports it. An operation on one type T is defined for double, float,
-// c10::Half and c10::BFloat16; SumOfLines for results of type T or Wide<T>, and AdamWUpdate for the
-// types of takes_adamw() in yoke/torch_device.hpp.
-template <class... T>
-void launch(const Swiglu<T...>& operation, void* stream);
-template <class... T>
-void launch(const SwigluBackward<T...>& operation, void* stream);
-template <class... T>
-void launch(const Rotation<T...>& operation, void* stream);
-template <class... T>
-void launch(const CrossEntropy<T...>& operation, void* stream);
-template <class... T>
-void launch(const CrossEntropyBackward<T...>& operation, void* stream);
-template <class... T>
-void launch(const Norm<T...>& operation, void* stream);
-template <class... T>
-void launch(const NormBackward<T...>& operation, void* stream);
-template <class... T>
-void launch(const SumOfLines<T...>& operation, void* stream);
-template <class... T>
-void launch(const AdamWUpdate<T...>& operation, void* stream);
+// Queues an operation on `stream`, a cudaStream_t. Does not throw: if a launch fails, the next use
+// of the stream reports it. An operation on one type T is defined for double, float, c10::Half and
+// c10::BFloat16; SumOfLines for results of type T or Wide<T>, and AdamWUpdate for the types of
+// takes_adamw() in yoke/torch_device.hpp.
+template <class Operation>
+void launch(const Operation& operation, void* stream);
 
 }  // namespace yoke

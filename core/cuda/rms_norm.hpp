@@ -25,6 +25,7 @@ struct ThreadSum {
 // Writes y and c of each row of x [rows, columns]. weight: [columns].
 template <class T>
 struct Norm {
+  static constexpr Kind kKind = Kind::kPasses;
   static constexpr int kWidth = kPack<T>;
 
   const T* x;
@@ -75,6 +76,7 @@ struct Norm {
 // line_count is at most the number of rows.
 template <class T>
 struct NormBackward {
+  static constexpr Kind kKind = Kind::kPasses;
   static constexpr int kWidth = kPack<T>;
 
   const T* dy;
@@ -139,6 +141,7 @@ struct NormBackward {
 // accumulates: the sum is added to what `out` has.
 template <class T, class Out>
 struct SumOfLines {
+  static constexpr Kind kKind = Kind::kElements;
   static constexpr int kWidth = 1;
 
   const Wide<T>* lines;

@@ -13,6 +13,7 @@ namespace yoke {
 // becomes (a cos - b sin, b cos + a sin).
 template <class T>
 struct Rotation {
+  static constexpr Kind kKind = Kind::kRows;
   static constexpr int kWidth = kPack<T>;
 
   struct Rotated {

@@ -15,6 +15,7 @@ YOKE_HOST_DEVICE W sigmoid(W x) {
 // out = silu(gate) * up, for `count` elements.
 template <class T>
 struct Swiglu {
+  static constexpr Kind kKind = Kind::kElements;
   static constexpr int kWidth = kPack<T>;
 
   const T* gate;
@@ -40,6 +41,7 @@ struct Swiglu {
 // The gradients of gate and up. silu(gate) is computed again, which is cheaper than reading it.
 template <class T>
 struct SwigluBackward {
+  static constexpr Kind kKind = Kind::kElements;
   static constexpr int kWidth = kPack<T>;
 
   const T* gate;
