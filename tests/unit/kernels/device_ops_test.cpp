@@ -41,7 +41,8 @@ TEST_P(DeviceOpsTest, RotaryAgrees) {
   }
 }
 
-// Tokens that are parts of longer rows, and heads that are not contiguous.
+// Tokens that are parts of longer rows, heads that are not contiguous, and sequences that are parts
+// of longer ones.
 TEST_P(DeviceOpsTest, RotaryTakesPartsOfTensors) {
   const at::Tensor angle =
       at::randn({2, 5, 4}, GetParam() == at::kDouble ? at::kDouble : at::kFloat);
@@ -54,15 +55,17 @@ TEST_P(DeviceOpsTest, RotaryTakesPartsOfTensors) {
         const Inputs p = parts(t[0]);
         const auto packed = device::rotary(p[0], p[1], cos, sin);
         const auto moved = device::rotary(t[1].transpose(1, 2), p[1], cos, sin);
-        return Inputs{packed.q, packed.k, moved.q};
+        const auto shorter = device::rotary(t[2].slice(1, 0, 5), p[1], cos, sin);
+        return Inputs{packed.q, packed.k, moved.q, shorter.q};
       },
       [&](const Inputs& t) {
         const Inputs p = parts(t[0]);
         return Inputs{ops::composite::rotary(p[0], cos, sin),
                       ops::composite::rotary(p[1], cos, sin),
-                      ops::composite::rotary(t[1].transpose(1, 2), cos, sin)};
+                      ops::composite::rotary(t[1].transpose(1, 2), cos, sin),
+                      ops::composite::rotary(t[2].slice(1, 0, 5), cos, sin)};
       },
-      {random({2, 5, 40}), random({2, 2, 5, 8})});
+      {random({2, 5, 40}), random({2, 2, 5, 8}), random({2, 7, 3, 8})});
 }
 
 // With fewer rows than lines of sums, and with more.
