@@ -12,8 +12,10 @@
 
 #include "core/backend/services.hpp"
 #include "core/kernels/product_meter.hpp"
+#include "core/launch/nvidia_driver.hpp"
 #include "core/run/batch_loader.hpp"
 #include "core/run/learning_rate.hpp"
+#include "core/run/memory_advice.hpp"
 #include "core/run/metrics_reporter.hpp"
 #include "core/run/run_verification.hpp"
 #include "core/run/skipped_steps.hpp"
@@ -75,6 +77,7 @@ class Training {
  private:
   YokeStepResult run_step(const Batch& batch, int64_t step, double lr, uint32_t flags);
   YokeStepResult call_backend(const YokeStepArgs& args);
+  void warn_about_memory();
   void evaluate_and_save(int64_t step);
   std::optional<double> evaluate(int64_t step);
 
@@ -125,8 +128,17 @@ void Training::restore() {
   position_ = checkpoints_.restore(*model_, host_->summary());
   verification_.start(place_.dir, *model_, host_->summary());
   const auto stages = costs_of_stages(*model_, host_->summary(), mesh_, world_);
+  warn_about_memory();
   reporter_.emplace(job_, place_.dir, stages, world_, log_, position_);
   if (verification_.records_state(position_.step)) checkpoints_.save(*model_, position_);
+}
+
+void Training::warn_about_memory() {
+  const RankDevice* const device = world_.device();
+  if (device == nullptr) return;
+  const std::string warning = memory_warning(
+      total_bytes(model_->wrap_result()), device->memory(), device_name(device->device().index()));
+  if (!warning.empty()) log_.warning(warning);
 }
 
 // Returns what a meter has measured from its construction until now.

@@ -86,6 +86,16 @@ double StepForecast::end() const {
   return end;
 }
 
+int64_t StepForecast::peak_bytes() const {
+  int64_t most = -1;
+  for (const RankForecast& rank : ranks) {
+    const int64_t bytes = rank.bytes_at(rank.peak());
+    if (bytes < 0) return -1;
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 double StepForecast::bubble() const {
   double busy = 0;
   for (const RankForecast& rank : ranks) busy += rank.busy();

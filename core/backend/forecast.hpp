@@ -59,6 +59,8 @@ struct StepForecast {
   double bubble() const;
   // Returns how much a rank computes, compared with the mean of all ranks.
   double load(size_t rank) const;
+  // Returns the peak memory of the rank that needs the most, in bytes; -1 = unknown.
+  int64_t peak_bytes() const;
   // Returns true if a total of RankForecast::bytes_at() is known, but lacks temporary memory.
   bool lacks_temporary() const;
 };

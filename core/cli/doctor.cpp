@@ -115,9 +115,11 @@ MachineFinding check_device(bool has_cuda) {
                                                 : concat(driver.devices, " x ", driver.name, built);
   const bool unused = driver.devices > 0 && !has_cuda;
   return {"device",
-          unused ? MachineFinding::kWarning : MachineFinding::kOk,
+          unused || driver.is_faulty ? MachineFinding::kWarning : MachineFinding::kOk,
           found,
-          unused ? "scripts/setup --cuda, then build with YOKE_CUDA=ON" : ""};
+          unused             ? "scripts/setup --cuda, then build with YOKE_CUDA=ON"
+          : driver.is_faulty ? driver.fix
+                             : ""};
 }
 
 std::vector<MachineFinding> examine() {

@@ -40,7 +40,9 @@ DeviceMemory RankDevice::memory() const {
   const auto stats = allocator->getDeviceStats(device().index());
   DeviceMemory memory;
   memory.peak_bytes = stats.allocated_bytes[kAll].peak;
-  memory.total_bytes = static_cast<int64_t>(allocator->getMemoryInfo(device().index()).second);
+  const auto [free, total] = allocator->getMemoryInfo(device().index());
+  memory.total_bytes = static_cast<int64_t>(total);
+  memory.other_bytes = static_cast<int64_t>(total - free) - stats.reserved_bytes[kAll].current;
   return memory;
 }
 

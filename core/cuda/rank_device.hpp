@@ -15,6 +15,9 @@ struct DeviceMemory {
   // and other libraries allocate for themselves is not included.
   int64_t peak_bytes = 0;
   int64_t total_bytes = 0;  // size of the memory of the device
+  // Bytes that LibTorch's allocator in this process does not hold and that are not free: those of
+  // other processes, and those of CUDA, NCCL and other libraries in this one.
+  int64_t other_bytes = 0;
 };
 
 // One per rank. All functions but the constructor may be called from any thread.

@@ -15,17 +15,14 @@ constexpr uint32_t bit(int32_t device) {
 
 // Returns why this run cannot compute on CUDA devices, and what to do instead; "" if it can.
 std::string obstacle(const DeviceFacts& f) {
-  if (f.driver.devices == 0)
-    return f.driver.problem + "; use device=cpu, or run on a machine with an NVIDIA GPU";
+  if (f.driver.devices == 0) return f.driver.problem + "; " + f.driver.fix;
   if (!f.built)
     return "this Yoke was built without CUDA; use device=cpu, or build with YOKE_CUDA=ON on a "
-           "machine "
-           "with nvcc";
+           "machine with nvcc";
   if ((f.declared & bit(YOKE_DEVICE_CUDA)) == 0)
     return "backend '" + f.backend +
            "' does not declare that it can train on CUDA devices; use device=cpu, or another "
-           "backend "
-           "(yoke backends info NAME lists its devices)";
+           "backend (yoke backends info NAME lists its devices)";
   if (f.threads)
     return "ranks that are threads (--virtual) can only use the CPU; use --nproc, or device=cpu";
   if (f.local_ranks > f.driver.devices)
@@ -50,6 +47,12 @@ bool runs_on_cuda(const DeviceFacts& facts) {
               "device = " + facts.asked + ", but backend '" + facts.backend +
                   "' does not declare that it can train on the CPU; use another backend (yoke "
                   "backends info NAME lists its devices)");
+}
+
+std::string note_on_unused_devices(const DeviceFacts& facts) {
+  const NvidiaDriver& driver = facts.driver;
+  if (facts.asked != "auto" || !driver.is_faulty) return "";
+  return "this run computes on the CPU: " + driver.problem + "; " + driver.fix;
 }
 
 int32_t device_of_rank(int32_t local_rank, int32_t visible, const char* cuda_visible_devices) {

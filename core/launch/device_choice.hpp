@@ -26,6 +26,10 @@ struct DeviceFacts {
 // but cannot be used, or if the run must use the CPU but the backend does not support it.
 bool runs_on_cuda(const DeviceFacts& facts);
 
+// Returns a note for the user if a run with device = auto computes on the CPU because the driver of
+// this machine has a fault; else "".
+std::string note_on_unused_devices(const DeviceFacts& facts);
+
 // Returns the index of this rank's device among the `visible` devices of the process: 0 if there is
 // exactly one, because the launcher gave each rank its own; else local_rank. CUDA numbers only the
 // devices that CUDA_VISIBLE_DEVICES lists. The value of that variable, `cuda_visible_devices`, is

@@ -191,6 +191,8 @@ void choose_device(Draft& draft, const RankCount& ranks) {
   facts.local_ranks = ranks.all_local ? draft.world_size : 1;
   facts.threads = ranks.threads && draft.world_size > 1;
   draft.on_cuda = runs_on_cuda(facts);
+  if (std::string note = note_on_unused_devices(facts); !note.empty())
+    draft.notes.push_back(std::move(note));
 }
 
 // Throws Refused if there is any fault: "this run: 2 faults:\n  ...", or the one fault.

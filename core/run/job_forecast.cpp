@@ -5,8 +5,11 @@
 namespace yoke {
 
 StepForecast forecast_of(const Job& job) {
+  return forecast_of(job, job.plan->plan());
+}
+
+StepForecast forecast_of(const Job& job, YokePlan plan) {
   const auto model = make_model(job);
-  YokePlan plan = job.plan->plan();
   const ForecastCollector collector(job.inner->for_plan());
   const PlanResult report = job.backend.plan(
       model->summary(), job.options.data(), job.options.size(), plan, collector.extension());

@@ -78,15 +78,13 @@ LayoutCosts costs_of(const Job& job, const Layout& layout) {
   if (forecast.ranks.empty()) return costs;
   costs.idle = forecast.bubble();
   costs.all_traffic = covers_all_axes(forecast, layout);
-  bool known_memory = true, known_traffic = true;
+  costs.memory = forecast.peak_bytes();
+  bool known_traffic = true;
   for (const RankForecast& rank : forecast.ranks) {
-    const int64_t memory = rank.bytes_at(rank.peak()), traffic = traffic_of(rank);
-    known_memory = known_memory && memory >= 0;
+    const int64_t traffic = traffic_of(rank);
     known_traffic = known_traffic && traffic >= 0;
-    costs.memory = std::max(costs.memory, memory);
     costs.traffic = std::max(costs.traffic, traffic);
   }
-  if (!known_memory) costs.memory = -1;
   if (!known_traffic) costs.traffic = -1;
   return costs;
 }

@@ -22,6 +22,7 @@
 #include "core/control/member.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "core/launch/device_choice.hpp"
+#include "core/launch/device_failure.hpp"
 #include "core/launch/environment.hpp"
 #include "core/launch/nvidia_driver.hpp"
 #include "core/metrics/run_folder.hpp"
@@ -29,6 +30,7 @@
 #include "core/run/job_facts.hpp"
 #include "core/run/stop.hpp"
 #include "core/train.hpp"
+#include "core/worker/rank_failure.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -114,13 +116,6 @@ std::string thread_row(int local_ranks) {
          count(cores, "core") + ", " + count(local_ranks, "local rank") + ")";
 }
 
-int exit_code_of(const Error& e) {
-  if (e.code() == YOKE_CANCELLED && stop_signal() != 0)
-    return exit_code_of_stop(stop_signal(), /*saved=*/false);
-  const bool lost = e.code() == YOKE_UNAVAILABLE || e.code() == YOKE_DEADLINE_EXCEEDED;
-  return lost ? kExitRankLost : kExitFailed;
-}
-
 // ---- One rank ----
 
 void leave_record(const RunPlace& place, const ExitRecord& record, Log& log) {
@@ -160,34 +155,16 @@ void watch_rank(
   world.member()->set_duties({end, report, &report_flag()});
 }
 
-// Tells the other ranks why this one ends. Returns the text for the user: if this rank has only
-// lost its peers, it begins with the first cause, which names the rank that was lost.
-std::string explained(World& world, const Error& e) {
-  if (world.member() == nullptr) return e.what();
-  const std::string text = e.what();
-  const auto kind = e.code() == YOKE_DEADLINE_EXCEEDED ? Member::Failure::kTimeout
-                    : exit_code_of(e) == kExitRankLost ? Member::Failure::kLost
-                                                       : Member::Failure::kOwn;
-  const std::string cause = world.member()->report_failure(text, kind, exit_code_of(e));
-  if (kind == Member::Failure::kOwn && e.rank() >= 0) {  // it may be the error of another rank
-    const Peer& failed = world.member()->peers().at(static_cast<size_t>(e.rank()));
-    return concat("rank ", e.rank(), " (", failed.host, ", process ", failed.process, "): ", text);
-  }
-  const bool told = cause.empty() || text.find(cause) != std::string::npos;
-  return told ? text : cause + "; this rank: " + text;
-}
-
-std::string how_to_continue(const Job& job) {
-  return job.config.run.checkpoint.every > 0
-             ? "; to continue, run the same command with checkpoint.resume=auto"
-             : "";
-}
-
 // Trains and returns the exit code. Leaves exit.json, also after a failure.
 int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int32_t local_ranks) {
   std::optional<RunFolder> folder;  // rank 0 only
   ExitRecord end;
   end.rank = world.rank();
+  const auto fail = [&](const Error& e) {
+    end.code = exit_code_of(e);
+    end.reason = explained(world, in_terms_of_user(job, world, local_ranks, e));
+    log.error(end.reason);
+  };
   Position position;
   watch_rank(world, place, log, position, local_ranks);
   try {
@@ -206,13 +183,9 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
     if (folder && job.config.run.checkpoint.every == 0 && job.config.run.record.states.empty())
       log.info("nothing was saved: checkpoint.every = 0");
   } catch (const Error& e) {
-    end.code = exit_code_of(e);
-    end.reason = explained(world, e);
-    log.error(end.reason);
+    fail(e);
   } catch (const std::exception& e) {
-    end.code = kExitFailed;
-    end.reason = explained(world, Error(YOKE_INTERNAL, first_part(e.what())));
-    log.error(end.reason);
+    fail(Error(YOKE_INTERNAL, first_part(e.what())));
   }
   end.code = code_for_launcher(end.code, world, local_ranks);
   end.step = position.step;
@@ -222,13 +195,26 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
   return end.code;
 }
 
-// Returns the device of a rank, made current on this thread; NULL on the CPU. Throws
-// Error(INVALID_ARGUMENT) if the device cannot do what the run requests.
-std::unique_ptr<RankDevice> open_device(const Job& job, int32_t local_rank) {
+// Returns a device, made current on this thread. Throws Error(FAILED_PRECONDITION) if CUDA cannot
+// use it.
+std::unique_ptr<RankDevice> open_device(int32_t index) {
+  try {
+    return std::make_unique<RankDevice>(index);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw Error(YOKE_FAILED_PRECONDITION,
+                "the device cannot be used: " +
+                    explain_device_failure(first_part(e.what()), device_name(index)));
+  }
+}
+
+// Returns the device of a rank; NULL on the CPU. Throws Error: FAILED_PRECONDITION as above;
+// INVALID_ARGUMENT if the device cannot do what the run requests.
+std::unique_ptr<RankDevice> device_for(const Job& job, int32_t local_rank) {
   if (!job.on_cuda) return nullptr;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  auto device =
-      std::make_unique<RankDevice>(device_of_rank(local_rank, nvidia_driver().devices, visible));
+  auto device = open_device(device_of_rank(local_rank, nvidia_driver().devices, visible));
   const std::string missing = missing_fp8_units(job.config.run.precision.product,
                                                 job.plan->plan().param_dtype,
                                                 device->runtime().multiplies_fp8(device->device()),
@@ -320,7 +306,7 @@ int run_process(const RankArguments& a,
   const RankCount ranks{.world_size = rendezvous.world_size, .all_local = all_local};
   const Job job =
       or_decline(rendezvous, [&] { return make_job(a.config, a.overrides, ranks, families); });
-  const auto device = or_decline(rendezvous, [&] { return open_device(job, local_rank); });
+  const auto device = or_decline(rendezvous, [&] { return device_for(job, local_rank); });
   Rendezvous introduced = rendezvous;
   introduced.introduction = job_facts(job, versions(job.on_cuda));
   const auto world = connect_ranks(introduced, comm_options(job.config.run, device.get()));
@@ -344,7 +330,7 @@ int run_threads(const RankArguments& a, int32_t world_size, const Families& fami
       rendezvous.rank = rank;
       rendezvous.world_size = world_size;
       rendezvous.virtual_world = virtual_world;
-      const auto device = open_device(job, rank);
+      const auto device = device_for(job, rank);
       // If an error destroys this world, its destructor wakes the other ranks, so that none waits
       // for ever.
       const auto world = World::connect(rendezvous, comm_options(job.config.run, device.get()));

@@ -1,5 +1,5 @@
-// Tests with the real program that a run on the CPU loads no library of CUDA, and that
-// device = cuda is refused on a machine without a GPU.
+// Tests with the real program that a run on the CPU loads no library of CUDA, and what it says
+// about a machine without a GPU and about one with a faulty driver.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 
 #include "core/launch/nvidia_driver.hpp"
 #include "tests/cli/playground.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::testing {
 namespace {
@@ -48,6 +49,68 @@ TEST(Device, CudaWithoutADriverIsRefusedInOneSentence) {
   EXPECT_THAT(r.err, StartsWith("yoke: device = cuda, but "));
   EXPECT_EQ(std::count(r.err.begin(), r.err.end(), '\n'), 1) << r.err;
   EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs"));
+}
+
+// Runs yoke with the library of a driver that starts with the code `init`, runs programs of the
+// CUDA version `version`, such as 12040, and has two devices.
+SubprocessResult with_driver(const Playground& here,
+                             const std::vector<std::string>& args,
+                             int init,
+                             int version) {
+  return here.yoke(args,
+                   {"LD_LIBRARY_PATH=" YOKE_FAKE_DRIVER,
+                    "YOKE_DEVICE=auto",
+                    concat("FAKE_DRIVER_INIT=", init),
+                    concat("FAKE_DRIVER_VERSION=", version)});
+}
+
+constexpr const char* kTooOld =
+    "the NVIDIA driver is too old: it runs programs of CUDA up to 12.4, and Yoke is one of CUDA "
+    "13; install driver 580 or newer, or use device=cpu";
+
+TEST(Device, ADriverThatIsTooOldIsNamedBeforeARankStarts) {
+  const Playground here;
+  const SubprocessResult r =
+      with_driver(here, {"train", "run.toml", "parallel_backend=ptd", "device=cuda"}, 0, 12040);
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_EQ(r.err, concat("yoke: device = cuda, but ", kTooOld, "\n"));
+  EXPECT_FALSE(std::filesystem::exists(here.folder() / "runs"));
+}
+
+TEST(Device, ARunThatDoesNotUseTheDevicesOfAFaultyDriverSaysSo) {
+  const Playground here;
+  const SubprocessResult r =
+      with_driver(here, {"train", "run.toml", "parallel_backend=ptd"}, 0, 12040);
+  EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  EXPECT_THAT(r.out, HasSubstr(concat("note: this run computes on the CPU: ", kTooOld)));
+}
+
+TEST(Device, ADriverThatDoesNotStartIsNamedWithItsOwnText) {
+  const Playground here;
+  const SubprocessResult r =
+      with_driver(here, {"train", "run.toml", "parallel_backend=ptd", "device=cuda"}, 803, 13000);
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err,
+              HasSubstr("the NVIDIA driver cannot be started: cuInit fails with error 803 (text of "
+                        "error 803); reboot: "));
+}
+
+TEST(Device, DoctorWarnsOfAFaultyDriver) {
+  const Playground here;
+  const SubprocessResult r = with_driver(here, {"doctor"}, 0, 12040);
+  EXPECT_THAT(r.out, HasSubstr("the NVIDIA driver is too old"));
+  EXPECT_THAT(r.out, HasSubstr("install driver 580 or newer"));
+}
+
+// The devices exist only for the part of the driver that Yoke itself asks, so CUDA cannot use them.
+TEST(Device, ADeviceThatCudaCannotUseEndsTheRunWithOneMessage) {
+  const Playground here;
+  const SubprocessResult r = with_driver(
+      here, {"train", "run.toml", "parallel_backend=ptd", "device=cuda", "--nproc", "2"}, 0, 13000);
+  EXPECT_FALSE(r.timed_out);
+  if (r.err.find("built without CUDA") != std::string::npos) GTEST_SKIP() << r.err;
+  EXPECT_EQ(r.ending.exit_code, 1) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("the device cannot be used: "));
 }
 
 }  // namespace

@@ -50,10 +50,8 @@ TEST(RunsOnCuda, IfAskedForAndAllIsThere) {
 
 TEST(RunsOnCuda, SaysWhatIsMissing) {
   DeviceFacts f = facts("cuda");
-  f.driver = {0, "", "no NVIDIA driver is installed"};
-  EXPECT_EQ(refusal(f),
-            "device = cuda, but no NVIDIA driver is installed; use device=cpu, or run on a machine "
-            "with an NVIDIA GPU");
+  f.driver = {.problem = "no NVIDIA driver is installed", .fix = "use device=cpu"};
+  EXPECT_EQ(refusal(f), "device = cuda, but no NVIDIA driver is installed; use device=cpu");
   f = facts("cuda");
   f.built = false;
   EXPECT_THAT(refusal(f), HasSubstr("built without CUDA"));
@@ -75,8 +73,20 @@ TEST(RunsOnCuda, RefusesTheCpuForABackendThatKnowsDevicesOnly) {
   EXPECT_THROW(runs_on_cuda(f), Error);
   f.asked = "auto";
   EXPECT_TRUE(runs_on_cuda(f));
-  f.driver = {0, "", "none"};
+  f.driver = {.problem = "none"};
   EXPECT_THROW(runs_on_cuda(f), Error);
+}
+
+TEST(UnusedDevices, AreNotedIfADriverIsFaultyAndNothingElseSaysSo) {
+  DeviceFacts f = facts("auto");
+  EXPECT_EQ(note_on_unused_devices(f), "");
+  f.driver = {.problem = "no NVIDIA driver is installed", .fix = "use device=cpu"};
+  EXPECT_EQ(note_on_unused_devices(f), "");
+  f.driver = {.problem = "the driver is too old", .fix = "install another", .is_faulty = true};
+  EXPECT_EQ(note_on_unused_devices(f),
+            "this run computes on the CPU: the driver is too old; install another");
+  f.asked = "cpu";
+  EXPECT_EQ(note_on_unused_devices(f), "");
 }
 
 std::string refusal(int32_t local_rank, int32_t visible, const char* variable) {

@@ -1,0 +1,68 @@
+#include "core/launch/device_failure.hpp"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace yoke {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::string explained(const std::string& message) {
+  return explain_device_failure(message, "cuda:3, NVIDIA H200");
+}
+
+TEST(ExplainDeviceFailure, SaysWhatItMeansInsteadOfHowToDebugKernels) {
+  const std::string text = explained(
+      "step 7: CUDA error: uncorrectable ECC error encountered\n"
+      "Search for `cudaErrorECCUncorrectable' in the documentation for more information.\n"
+      "CUDA kernel errors might be asynchronously reported at some other API call.\n"
+      "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n");
+  EXPECT_THAT(text,
+              StartsWith("step 7: CUDA error: uncorrectable ECC error encountered (cuda:3, NVIDIA "
+                         "H200): the memory of this GPU has a fault; "));
+  EXPECT_THAT(text, HasSubstr("nvidia-smi -q -d ECC"));
+  EXPECT_THAT(text, Not(HasSubstr("\n")));
+}
+
+TEST(ExplainDeviceFailure, LeavesOtherMessagesAlone) {
+  for (const char* text : {"", "the loss is NaN", "CUDA error: invalid argument\nSearch for it"})
+    EXPECT_EQ(explained(text), text);
+}
+
+TEST(ExplainDeviceFailure, TellsFaultsOfProgramsFromThoseOfOtherProcesses) {
+  EXPECT_THAT(explained("CUDA error: an illegal memory access was encountered"),
+              HasSubstr("Xid 13, 31 and 43 are faults of programs"));
+  EXPECT_THAT(explained("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
+              HasSubstr("another process uses the GPU"));
+}
+
+#ifdef YOKE_CUDART
+// The run time knows the texts of its errors without a driver.
+TEST(ExplainDeviceFailure, KnowsTheTextsOfTheInstalledRunTime) {
+  void* const library = ::dlopen(YOKE_CUDART, RTLD_NOW | RTLD_LOCAL);
+  ASSERT_NE(library, nullptr) << ::dlerror();
+  const auto text_of =
+      reinterpret_cast<const char* (*)(int)>(::dlsym(library, "cudaGetErrorString"));
+  ASSERT_NE(text_of, nullptr);
+  for (const int code :
+       {46, 209, 214, 216, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719}) {
+    const std::string text = text_of(code);
+    EXPECT_NE(explained(text), text) << code;
+  }
+  EXPECT_TRUE(lacks_memory(text_of(2)));
+}
+#endif
+
+TEST(LacksMemory, KnowsTheTextsOfLibTorch) {
+  EXPECT_TRUE(lacks_memory("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total"));
+  EXPECT_TRUE(lacks_memory("DefaultCPUAllocator: can't allocate memory: you tried to allocate"));
+  EXPECT_TRUE(lacks_memory("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"));
+  EXPECT_FALSE(lacks_memory("CUDA error: misaligned address"));
+}
+
+}  // namespace
+}  // namespace yoke

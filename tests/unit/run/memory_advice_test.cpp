@@ -1,0 +1,89 @@
+#include "core/run/memory_advice.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace yoke {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+// Returns a plan of 8 ranks: 4 replicas of 2 shards.
+YokePlan eight_ranks(int32_t micro_batch) {
+  YokePlan plan{};
+  plan.degree[YOKE_DP_REPLICATE] = 4;
+  plan.degree[YOKE_DP_SHARD] = 2;
+  plan.micro_batch = micro_batch;
+  return plan;
+}
+
+// A model whose states take 64 GiB and whose activations take 10 GiB for each sequence.
+int64_t peak(const YokePlan& plan) {
+  return 64 * kGiB / plan.degree[YOKE_DP_SHARD] + 10 * kGiB * plan.micro_batch;
+}
+
+TEST(MemoryAdvice, NamesTheSmallestChangesAfterWhichAStepFits) {
+  EXPECT_EQ(memory_advice(eight_ranks(6), "some", peak, 80 * kGiB),
+            "a step of this run is forecast to need 92.0 GiB for each rank, whose share of the "
+            "memory is 80.0 GiB; this would need less: train.micro_batch=3 (62.0 GiB), or "
+            "dp_degree=2 dp_shards=4 (76.0 GiB); `yoke backends info some` lists options that may "
+            "save memory");
+}
+
+TEST(MemoryAdvice, LeavesOutWhatIsNotEnough) {
+  // One sequence with 2 shards takes 42 GiB, and 6 sequences take 60 GiB without any states.
+  EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 45 * kGiB),
+              HasSubstr("this would need less: train.micro_batch=1 (42.0 GiB); "));
+  EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 41 * kGiB),
+              HasSubstr("neither smaller micro-batches nor more shards are enough"));
+  EXPECT_THAT(memory_advice(eight_ranks(1), "some", peak, 30 * kGiB),
+              HasSubstr("this would need less: dp_degree=2 dp_shards=4 (26.0 GiB); "));
+}
+
+TEST(MemoryAdvice, AlwaysNamesAChangeThatNeedsLess) {
+  // An allocation has failed although the forecast fits, so the forecast is too low or another
+  // limit is in force.
+  EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 500 * kGiB),
+              HasSubstr("train.micro_batch=3 (62.0 GiB), or dp_degree=2 dp_shards=4 (76.0 GiB)"));
+}
+
+TEST(MemoryAdvice, LeavesOutImpossiblePlans) {
+  const auto no_odd_micro_batches = [](const YokePlan& plan) {
+    return plan.micro_batch % 2 == 1 ? -1 : peak(plan);
+  };
+  EXPECT_THAT(memory_advice(eight_ranks(6), "some", no_odd_micro_batches, 80 * kGiB),
+              HasSubstr("train.micro_batch=2 (52.0 GiB)"));
+}
+
+TEST(MemoryAdvice, IsGeneralIfTheBackendForecastsNothing) {
+  const std::string advice = memory_advice(
+      eight_ranks(6), "some", [](const YokePlan&) { return -1; }, 80 * kGiB);
+  EXPECT_EQ(advice,
+            "use smaller micro-batches (train.micro_batch, now 6) or more ranks; `yoke backends "
+            "info some` lists options that may save memory");
+}
+
+TEST(MemoryWarning, IsGivenIfAStepNeedsMoreThanTheDeviceHasForIt) {
+  DeviceMemory memory{.total_bytes = 140 * kGiB, .other_bytes = kGiB};
+  EXPECT_EQ(memory_warning(139 * kGiB, memory, "cuda:1, GPU"), "");
+  EXPECT_EQ(memory_warning(-1, memory, "cuda:1, GPU"), "");
+  EXPECT_EQ(memory_warning(150 * kGiB, memory, "cuda:1, GPU"),
+            "a step is forecast to need 150.0 GiB, but cuda:1, GPU has only 139.0 GiB for this "
+            "rank; if the run fails, it says which changes would need less");
+  memory.other_bytes = 100 * kGiB;
+  EXPECT_EQ(memory_warning(50 * kGiB, memory, "cuda:1, GPU"),
+            "a step is forecast to need 50.0 GiB, but cuda:1, GPU has only 40.0 GiB for this rank: "
+            "100.0 GiB of the memory of cuda:1, GPU are used by other programs, or by CUDA itself; "
+            "if the run fails, it says which changes would need less");
+}
+
+TEST(MemoryWarning, IsGivenIfAnotherProgramUsesMuch) {
+  const DeviceMemory memory{.total_bytes = 140 * kGiB, .other_bytes = 20 * kGiB};
+  EXPECT_EQ(memory_warning(50 * kGiB, memory, "cuda:0, GPU"),
+            "20.0 GiB of the memory of cuda:0, GPU are used by other programs, or by CUDA itself");
+}
+
+}  // namespace
+}  // namespace yoke
