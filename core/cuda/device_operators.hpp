@@ -148,7 +148,8 @@ class DeviceOperators : public DeviceRuntime {
   void swiglu(const at::Tensor& out, const at::Tensor& gate, const at::Tensor& up) override {
     for_type(gate, [&](auto zero) {
       using T = decltype(zero);
-      Run::run(Swiglu<T>{in<T>(gate), in<T>(up), to<T>(out), gate.numel()}, gate.device());
+      Run::run(Swiglu<T>{in<T>(gate), in<T>(up), to<T>(out), gate.numel(), rows_of(gate)},
+               gate.device());
     });
   }
 
@@ -159,10 +160,15 @@ class DeviceOperators : public DeviceRuntime {
                        const at::Tensor& dy) override {
     for_type(gate, [&](auto zero) {
       using T = decltype(zero);
-      Run::run(
-          SwigluBackward<T>{
-              in<T>(gate), in<T>(up), in<T>(dy), to<T>(dgate), to<T>(dup), gate.numel()},
-          gate.device());
+      Run::run(SwigluBackward<T>{in<T>(gate),
+                                 in<T>(up),
+                                 in<T>(dy),
+                                 to<T>(dgate),
+                                 to<T>(dup),
+                                 gate.numel(),
+                                 rows_of(gate),
+                                 rows_of(dgate)},
+               gate.device());
     });
   }
 
@@ -209,6 +215,9 @@ class DeviceOperators : public DeviceRuntime {
   template <class T>
   static T* to(const at::Tensor& t) {
     return static_cast<T*>(t.mutable_data_ptr());
+  }
+  static StridedRows rows_of(const at::Tensor& t) {
+    return {t.size(-1), t.dim() > 1 ? t.stride(-2) : t.size(-1)};
   }
   // Calls f with a zero of the type of the tensor's elements.
   template <class F>

@@ -96,9 +96,11 @@ class DeviceRuntime {
                                  const at::Tensor& scales) = 0;
   // Makes one step of AdamW or a variant. Types: see takes_adamw().
   virtual void adamw(const AdamWTensors& tensors) = 0;
-  // Writes silu(gate) * up. All shapes are equal.
+  // Writes silu(gate) * up. All shapes are equal. The rows (the last dim) of gate and up need not
+  // follow each other immediately, but are at the same equal distances.
   virtual void swiglu(const at::Tensor& out, const at::Tensor& gate, const at::Tensor& up) = 0;
-  // Writes the gradients of gate and up, given that of the output.
+  // Writes the gradients of gate and up, given that of the output. dgate and dup may have such rows
+  // as well.
   virtual void swiglu_backward(const at::Tensor& dgate,
                                const at::Tensor& dup,
                                const at::Tensor& gate,

@@ -12,6 +12,26 @@ YOKE_HOST_DEVICE W sigmoid(W x) {
   return 1 / (1 + std::exp(-x));
 }
 
+// Rows of `columns` elements whose beginnings are `stride` elements apart.
+struct StridedRows {
+  int64_t columns, stride;
+
+  // Returns the offset of element i of all rows. Most tensors are small enough for a division of
+  // 32 bits, which takes a third of the time.
+  YOKE_HOST_DEVICE int64_t at(int64_t i) const {
+    if (stride == columns) return i;
+    if (i <= UINT32_MAX) {
+      const auto n = static_cast<uint32_t>(i), width = static_cast<uint32_t>(columns);
+      return int64_t{n / width} * stride + n % width;
+    }
+    return i / columns * stride + i % columns;
+  }
+  template <class T>
+  bool takes_packs() const {
+    return stride == columns || (stride % kPack<T> == 0 && columns % kPack<T> == 0);
+  }
+};
+
 // out = silu(gate) * up, for `count` elements.
 template <class T>
 struct Swiglu {
@@ -22,14 +42,18 @@ struct Swiglu {
   const T* up;
   T* out;
   int64_t count;
+  StridedRows rows;  // those of gate and up
 
-  bool takes_packs() const { return count % kPack<T> == 0 && are_aligned({gate, up, out}); }
+  bool takes_packs() const {
+    return count % kPack<T> == 0 && rows.takes_packs<T>() && are_aligned({gate, up, out});
+  }
 
   // Computes the n elements from `first` on.
   template <int n>
   YOKE_HOST_DEVICE void run(int64_t first) const {
-    Pack<T, n> g = load<n>(gate + first);
-    const Pack<T, n> u = load<n>(up + first);
+    const int64_t from = rows.at(first);
+    Pack<T, n> g = load<n>(gate + from);
+    const Pack<T, n> u = load<n>(up + from);
     for (int k = 0; k < n; ++k) {
       const auto x = static_cast<Wide<T>>(g.v[k]);
       g.v[k] = static_cast<T>(x * sigmoid(x) * static_cast<Wide<T>>(u.v[k]));
@@ -50,15 +74,18 @@ struct SwigluBackward {
   T* dgate;
   T* dup;
   int64_t count;
+  StridedRows rows, gradient_rows;  // those of gate and up, and those of dgate and dup
 
   bool takes_packs() const {
-    return count % kPack<T> == 0 && are_aligned({gate, up, dy, dgate, dup});
+    return count % kPack<T> == 0 && rows.takes_packs<T>() && gradient_rows.takes_packs<T>() &&
+           are_aligned({gate, up, dy, dgate, dup});
   }
 
   // Computes the n elements from `first` on.
   template <int n>
   YOKE_HOST_DEVICE void run(int64_t first) const {
-    Pack<T, n> g = load<n>(gate + first), u = load<n>(up + first);
+    const int64_t from = rows.at(first), to = gradient_rows.at(first);
+    Pack<T, n> g = load<n>(gate + from), u = load<n>(up + from);
     const Pack<T, n> d = load<n>(dy + first);
     for (int k = 0; k < n; ++k) {
       const auto x = static_cast<Wide<T>>(g.v[k]), y = static_cast<Wide<T>>(d.v[k]);
@@ -66,8 +93,8 @@ struct SwigluBackward {
       g.v[k] = static_cast<T>(y * static_cast<Wide<T>>(u.v[k]) * s * (1 + x * (1 - s)));
       u.v[k] = static_cast<T>(y * x * s);
     }
-    store(g, dgate + first);
-    store(u, dup + first);
+    store(g, dgate + to);
+    store(u, dup + to);
   }
 };
 

@@ -19,6 +19,7 @@
 
 #include "core/cuda/cross_entropy.hpp"
 #include "core/cuda/device_runtime.hpp"
+#include "core/kernels/neighbours.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/kernels/weight_gradients.hpp"
 
@@ -43,17 +44,19 @@ at::Tensor with_whole_tokens(const at::Tensor& t) {
   return whole ? t : t.contiguous();
 }
 
-// Rotates queries and keys. The gradient is a rotation by the opposite angles.
+at::Tensor empty(const at::Tensor& like) {
+  return at::empty(like.sizes(), like.options());
+}
+
+// Rotates queries and keys. The gradient is a rotation by the opposite angles. Gradients of parts
+// of one product are parts of one tensor, too, so that they can be multiplied together.
 struct RotaryNode : torch::autograd::Function<RotaryNode> {
   static variable_list turned(variable_list x,
+                              variable_list out,
                               const at::Tensor& cos,
                               const at::Tensor& sin,
                               double sign) {
-    variable_list out;
-    for (at::Tensor& t : x) {
-      t = with_whole_tokens(t);
-      out.push_back(at::empty(t.sizes(), t.options()));
-    }
+    for (at::Tensor& t : x) t = with_whole_tokens(t);
     cuda_runtime().rotary(out, x, cos, sin, sign);
     return out;
   }
@@ -63,11 +66,17 @@ struct RotaryNode : torch::autograd::Function<RotaryNode> {
                                const at::Tensor& cos,
                                const at::Tensor& sin) {
     ctx->save_for_backward({cos, sin});
-    return turned({q, k}, cos, sin, 1);
+    ctx->saved_data["joint"] = side_by_side({q.flatten(2), k.flatten(2)}).defined();
+    return turned({q, k}, {empty(q), empty(k)}, cos, sin, 1);
   }
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    variable_list grads = turned(std::move(dy), saved[0], saved[1], -1);
+    variable_list grads{empty(dy[0]), empty(dy[1])};
+    if (ctx->saved_data["joint"].toBool()) {
+      grads = empty_side_by_side({dy[0].flatten(2), dy[1].flatten(2)});
+      for (size_t i = 0; i < dy.size(); ++i) grads[i] = grads[i].view(dy[i].sizes());
+    }
+    grads = turned(std::move(dy), std::move(grads), saved[0], saved[1], -1);
     grads.resize(4);
     return grads;
   }
@@ -116,16 +125,17 @@ struct NormNode : torch::autograd::Function<NormNode> {
 struct SwigluNode : torch::autograd::Function<SwigluNode> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
     ctx->save_for_backward({gate, up});
-    const at::Tensor out = at::empty_like(gate);
+    const at::Tensor out = empty(gate);
     cuda_runtime().swiglu(out, gate, up);
     return out;
   }
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &gate = saved[0], &up = saved[1];
-    const at::Tensor dgate = at::empty_like(gate), dup = at::empty_like(up);
-    cuda_runtime().swiglu_backward(dgate, dup, gate, up, dy[0].contiguous());
-    return {dgate, dup};
+    variable_list grads = side_by_side(saved).defined() ? empty_side_by_side(saved)
+                                                        : variable_list{empty(gate), empty(up)};
+    cuda_runtime().swiglu_backward(grads[0], grads[1], gate, up, dy[0].contiguous());
+    return grads;
   }
 };
 
@@ -174,7 +184,8 @@ Normed rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  return SwigluNode::apply(gate.contiguous(), up.contiguous());
+  const bool joint = side_by_side({gate, up}).defined();
+  return SwigluNode::apply(joint ? gate : gate.contiguous(), joint ? up : up.contiguous());
 }
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {

@@ -6,11 +6,14 @@
 //   y_i = x W_i^T + b_i    dx = sum_i dy_i W_i    dW_i = dy_i^T x    db_i = sum of dy_i's rows
 //
 // The nodes are the same on the CPU and on a device; only multiply() differs. On a device dW_i is
-// added to the backend's sum by the product itself, even if the sum has a wider type.
+// added to the backend's sum by the product itself, even if the sum has a wider type. Weights that
+// are neighbours in memory are multiplied there as one matrix, because a narrow product does not
+// fill a large GPU.
 #include <algorithm>
 
 #include "core/cuda/device_runtime.hpp"
 #include "core/kernels/fused_support.hpp"
+#include "core/kernels/neighbours.hpp"
 #include "core/kernels/weight_gradients.hpp"
 
 namespace yoke::ops::fused {
@@ -22,11 +25,7 @@ at::Tensor rows_of(const at::Tensor& t) {
 
 // Returns t, or a copy, such that rows_of() is a matrix with contiguous rows at equal distances.
 at::Tensor with_regular_rows(const at::Tensor& t) {
-  bool regular =
-      runs_on(t.device()) && t.dim() >= 2 && t.stride(-1) == 1 && t.stride(-2) >= t.size(-1);
-  for (int64_t i = 0; i + 2 < t.dim(); ++i)
-    regular = regular && t.stride(i) == t.size(i + 1) * t.stride(i + 1);
-  return regular ? t : t.contiguous();
+  return runs_on(t.device()) && has_regular_rows(t, t.size(-1)) ? t : t.contiguous();
 }
 
 // Returns a tensor for a product. A device multiplies faster if rows begin at multiples of 16
@@ -116,21 +115,47 @@ at::Tensor product(const at::Tensor& x,
   return out;
 }
 
-// Adds a^T b, the gradient of a weight, to the sum that the backend keeps, and returns true.
-// Returns false if that would not save a pass over memory, or if there is no such sum.
-bool add_to_sum(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b) {
-  GradientSums::Sum* const sum = a.has_storage() ? sum_of(weight) : nullptr;
-  if (sum == nullptr) return false;
-  const at::ScalarType type = a.scalar_type(), sum_type = sum->values.scalar_type();
-  const at::Tensor values = sum->values.view({a.size(1), b.size(1)});
+// Returns x [..., in] times neighbouring weights: parts of one product. They are made where
+// autograd does not see them, because a view of a product would be another node.
+variable_list joint_products(const at::Tensor& x, at::TensorList weights) {
+  const at::Tensor all = stacked(weights);
+  const at::Tensor out = empty_product(with_last(x, all.size(0)), x.options());
+  multiply(rows_of(out), rows_of(x), all.t());
+  const at::AutoDispatchBelowADInplaceOrView unseen;
+  variable_list parts;
+  int64_t begin = 0;
+  for (const at::Tensor& weight : weights) {
+    parts.push_back(out.narrow(-1, begin, weight.size(0)));
+    begin += weight.size(0);
+  }
+  return parts;
+}
+
+// Adds a^T b, the gradient of one weight or of neighbouring ones, to the sums that the backend
+// keeps, and returns true. Returns false if that would not save a pass over memory, or if there are
+// no such sums that are neighbours, too.
+bool add_to_sums(at::TensorList weights, const at::Tensor& a, const at::Tensor& b) {
+  if (!a.has_storage()) return false;
+  std::vector<GradientSums::Sum*> sums;
+  variable_list parts;
+  for (const at::Tensor& weight : weights) {
+    GradientSums::Sum* const sum = sum_of(weight);
+    if (sum == nullptr || (!sums.empty() && sum->written != sums[0]->written)) return false;
+    sums.push_back(sum);
+    parts.push_back(sum->values.view({-1, b.size(1)}));
+  }
+  const at::Tensor values = stacked(parts);
+  if (!values.defined()) return false;
+  const at::ScalarType type = a.scalar_type(), sum_type = values.scalar_type();
+  const bool written = sums[0]->written;
   if (runs_on(a.device())) {
     if (sum_type != type && !(sum_type == at::kFloat && a.element_size() == 2)) return false;
-    cuda_runtime().multiply(values, a.t(), b, sum->written ? values : at::Tensor());
+    cuda_runtime().multiply(values, a.t(), b, written ? values : at::Tensor());
   } else {
-    if (sum_type != type || sum->written || !has_fast_products(type)) return false;
+    if (sum_type != type || written || !has_fast_products(type)) return false;
     multiply(values, a.t(), b);
   }
-  sum->written = true;
+  for (GradientSums::Sum* sum : sums) sum->written = true;
   return true;
 }
 
@@ -143,7 +168,7 @@ at::Tensor gradient_of(const at::Tensor& weight,
                        bool input_first) {
   const at::Tensor &a = input_first ? x : dy, &b = input_first ? dy : x;
   return now_or_later(weight, [weight, a, b] {
-    if (add_to_sum(weight, a, b)) return at::Tensor();
+    if (add_to_sums(weight, a, b)) return at::Tensor();
     const at::Tensor gradient = weight_gradient(a, b);
     return weight.dim() == 2 ? gradient : gradient.view(weight.sizes());
   });
@@ -160,13 +185,23 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
                                const at::Tensor& x,
                                at::TensorList weights,
                                at::TensorList biases,
-                               bool input_first) {
+                               bool input_first,
+                               const std::vector<bool>& are_kept) {
     const at::Tensor input = x.contiguous();
     variable_list saved{kept_input(input, weights)}, out;
-    for (size_t i = 0; i < weights.size(); ++i) {
-      saved.push_back(weights[i]);
-      out.push_back(
-          product(input, weights[i], biases.empty() ? at::Tensor() : biases[i], input_first));
+    saved.insert(saved.end(), weights.begin(), weights.end());
+    const bool joins = runs_on(x.device()) && biases.empty() && !input_first;
+    for (size_t i = 0, n = 1; i < weights.size(); i += n) {
+      n = joined(joins ? weights.size() - i : 1, [&](size_t count) {
+        return are_kept[i + count - 1] == are_kept[i] && stacked(weights.slice(i, count)).defined();
+      });
+      if (n == 1) {
+        const at::Tensor bias = biases.empty() ? at::Tensor() : biases[i];
+        out.push_back(product(input, weights[i], bias, input_first));
+      } else {
+        for (at::Tensor& part : joint_products(input, weights.slice(i, n)))
+          out.push_back(std::move(part));
+      }
     }
     ctx->save_for_backward(std::move(saved));
     ctx->saved_data["has_biases"] = !biases.empty();
@@ -176,29 +211,53 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
 
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
+    const at::TensorList weights = at::TensorList(saved).slice(1), gradients(dy);
     const bool has_biases = ctx->saved_data["has_biases"].toBool();
     const bool input_first = ctx->saved_data["input_first"].toBool();
-    // x, the weights, the biases, and input_first.
-    variable_list grads(saved.size() + (has_biases ? dy.size() : 0) + 1);
+    const bool joins = runs_on(dy[0].device()) && !has_biases && !input_first;
+    // x, the weights, the biases, input_first and are_kept.
+    variable_list grads(saved.size() + (has_biases ? dy.size() : 0) + 2);
     at::Tensor rows;
-    for (size_t i = 0; i < dy.size(); ++i) {
-      const at::Tensor dyi = with_regular_rows(dy[i]);
+    for (size_t i = 0, n = 1; i < dy.size(); i += n) {
+      n = joined(joins ? dy.size() - i : 1, [&](size_t count) {
+        return ctx->needs_input_grad(i + count) == ctx->needs_input_grad(i + 1) &&
+               stacked(weights.slice(i, count)).defined() &&
+               side_by_side(gradients.slice(i, count)).defined();
+      });
+      const at::Tensor dyi =
+          n == 1 ? with_regular_rows(dy[i]) : side_by_side(gradients.slice(i, n));
       const size_t bias = saved.size() + i;
       if (has_biases && ctx->needs_input_grad(bias)) grads[bias] = bias_gradient(dyi);
-      if (ctx->needs_input_grad(i + 1))
-        grads[i + 1] = gradient_of(saved[i + 1], rows_of(dyi), rows_of(saved[0]), input_first);
-      if (!ctx->needs_input_grad(0)) continue;
-      const at::Tensor out_by_in = in_by_out(saved[i + 1], input_first).t();
-      if (i == 0) {
-        const int64_t in = inputs_of(saved[i + 1], input_first);
-        grads[0] = at::empty(with_last(dyi, in), dyi.options());
-        rows = rows_of(grads[0]);
-        multiply(rows, rows_of(dyi), out_by_in);
-      } else {
-        multiply(rows, rows_of(dyi), out_by_in, rows);
+      if (ctx->needs_input_grad(i + 1)) {
+        const at::Tensor x = rows_of(saved[0]);
+        if (n == 1) {
+          grads[i + 1] = gradient_of(weights[i], rows_of(dyi), x, input_first);
+        } else if (deferred_weights() || !add_to_sums(weights.slice(i, n), rows_of(dyi), x)) {
+          for (size_t j = i; j < i + n; ++j)
+            grads[j + 1] = gradient_of(weights[j], rows_of(dy[j]), x, input_first);
+        }
       }
+      if (!ctx->needs_input_grad(0)) continue;
+      const at::Tensor out_by_in =
+          n == 1 ? in_by_out(weights[i], input_first).t() : stacked(weights.slice(i, n));
+      const at::Tensor before = rows;
+      if (i == 0) {
+        grads[0] = at::empty(with_last(dyi, inputs_of(weights[0], input_first)), dyi.options());
+        rows = rows_of(grads[0]);
+      }
+      multiply(rows, rows_of(dyi), out_by_in, before);
     }
     return grads;
+  }
+
+ private:
+  // Returns how many neighbours can be joined: at most `most`. can(n) is called for n = 2, 3, ...
+  // while it returns true.
+  template <class F>
+  static size_t joined(size_t most, const F& can) {
+    size_t n = 1;
+    while (n < most && can(n + 1)) ++n;
+    return n;
   }
 };
 
@@ -264,26 +323,7 @@ struct ProductOfRowsNode : torch::autograd::Function<ProductOfRowsNode> {
   }
 };
 
-thread_local WeightQueue* deferred = nullptr;
-thread_local GradientSums* sums = nullptr;
-
 }  // namespace
-
-WeightQueue* defer_weights(WeightQueue* queue) {
-  return std::exchange(deferred, queue);
-}
-
-WeightQueue* deferred_weights() {
-  return deferred;
-}
-
-GradientSums* add_gradients_to(GradientSums* next) {
-  return std::exchange(sums, next);
-}
-
-GradientSums::Sum* sum_of(const at::Tensor& weight) {
-  return sums != nullptr ? sums->of(weight) : nullptr;
-}
 
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
   if (!dy.has_storage()) return at::mm(dy.t(), x);
@@ -322,8 +362,10 @@ bool multiplies(std::initializer_list<const at::Tensor*> tensors) {
 std::vector<at::Tensor> linears(const at::Tensor& x,
                                 const std::vector<at::Tensor>& weights,
                                 const std::vector<at::Tensor>& biases,
-                                bool input_first) {
-  return LinearsNode::apply(x, at::TensorList(weights), at::TensorList(biases), input_first);
+                                bool input_first,
+                                const std::vector<bool>& are_kept) {
+  return LinearsNode::apply(
+      x, at::TensorList(weights), at::TensorList(biases), input_first, are_kept);
 }
 
 at::Tensor linear_add(const at::Tensor& residual,

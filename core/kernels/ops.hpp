@@ -46,6 +46,9 @@ struct Matrix {
   Product product;
   bool input_first;
   LowRank adapter{};
+  // Whether the backward needs the product itself. Products may be parts of one tensor if their
+  // weights are neighbours in memory, and one that is needed would keep the others alive.
+  bool is_kept = true;
 };
 
 // Returns x [..., in] times the transpose of each matrix [out, in], plus its bias: one tensor [...,

@@ -45,7 +45,7 @@ struct Attention : Module {
                      const at::Tensor& x,
                      const RopeCache::Angles& a,
                      const ops::Documents& documents) const {
-    auto qkv = ops::linears(x, {q_proj->matrix(), k_proj->matrix(), v_proj->matrix()});
+    auto qkv = ops::linears(x, {dropped(*q_proj), dropped(*k_proj), v_proj->matrix()});
     // The number of heads is inferred (-1), because with tensor parallelism a rank holds only some.
     for (at::Tensor& t : qkv) t = t.view({t.size(0), t.size(1), -1, head_dim});
     if (q_norm) {
@@ -55,6 +55,13 @@ struct Attention : Module {
     const auto [q, k] = ops::rotary(qkv[0], qkv[1], a.cos, a.sin);
     return ops::linear_add(
         residual, ops::causal_attention(q, k, qkv[2], window, documents), o_proj->matrix());
+  }
+
+  // Returns a matrix whose product is not needed after the rotation.
+  static ops::Matrix dropped(const Linear& linear) {
+    ops::Matrix matrix = linear.matrix();
+    matrix.is_kept = false;
+    return matrix;
   }
 
   int64_t head_dim, window;

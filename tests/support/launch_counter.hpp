@@ -7,8 +7,10 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "tests/support/emulated_cuda.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::testing {
 
@@ -55,16 +57,34 @@ class LaunchCounter {
         {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", 3},
     };
     // These launch nothing, or only by operators that are counted.
-    static const std::set<std::string> none{
-        "aten::alias",      "aten::as_strided",    "aten::clone",
-        "aten::contiguous", "aten::detach",        "aten::empty",
-        "aten::empty_like", "aten::empty_strided", "aten::expand",
-        "aten::flatten",    "aten::linear",        "aten::matmul",
-        "aten::narrow",     "aten::reshape",       "aten::scaled_dot_product_attention",
-        "aten::select",     "aten::slice",         "aten::t",
-        "aten::to",         "aten::_to_copy",      "aten::transpose",
-        "aten::unflatten",  "aten::unsqueeze",     "aten::_unsafe_view",
-        "aten::view",       "aten::view_as",       "detach"};
+    static const std::set<std::string> none{"aten::alias",
+                                            "aten::as_strided",
+                                            "aten::clone",
+                                            "aten::contiguous",
+                                            "aten::detach",
+                                            "aten::empty",
+                                            "aten::empty_like",
+                                            "aten::empty_strided",
+                                            "aten::expand",
+                                            "aten::flatten",
+                                            "aten::linear",
+                                            "aten::matmul",
+                                            "aten::narrow",
+                                            "aten::reshape",
+                                            "aten::scaled_dot_product_attention",
+                                            "aten::select",
+                                            "aten::slice",
+                                            "aten::t",
+                                            "aten::to",
+                                            "aten::_to_copy",
+                                            "aten::transpose",
+                                            "aten::unflatten",
+                                            "aten::unsqueeze",
+                                            "aten::_reshape_alias",
+                                            "aten::view",
+                                            "aten::view_as",
+                                            "aten::_unsafe_view",
+                                            "detach"};
     if (name.starts_with("autograd::engine::") || none.contains(name)) return 0;
     const auto found = several.find(name);
     return found == several.end() ? 1 : found->second;
@@ -75,5 +95,41 @@ class LaunchCounter {
   at::CallbackHandle handle_;
   std::map<std::string, int> counts_;
 };
+
+using Launches = std::map<std::string, int>;
+
+// Returns the config.json of a Llama with so many layers, whose launches are counted.
+inline std::string counted_llama(int layers) {
+  return concat(R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": )", layers) +
+         R"(, "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 192,
+         "vocab_size": 1001, "hidden_act": "silu", "max_position_embeddings": 64,
+         "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false})";
+}
+
+// Returns what grows with the number of layers and the number of micro-batches. launches(layers,
+// micros) returns the launches of a step.
+template <class F>
+Launches launches_of_a_layer(const F& launches) {
+  Launches of_layer;
+  const auto add = [&](int layers, int micros, int sign) {
+    for (const auto& [name, count] : launches(layers, micros)) of_layer[name] += sign * count;
+  };
+  add(3, 3, 1);
+  add(2, 3, -1);
+  add(3, 2, -1);
+  add(2, 2, 1);
+  std::erase_if(of_layer, [](const auto& entry) { return entry.second == 0; });
+  return of_layer;
+}
+
+// Returns the sum, and a text with all of them.
+inline std::pair<int, std::string> total_of(const Launches& launches) {
+  std::pair<int, std::string> total;
+  for (const auto& [name, count] : launches) {
+    total.first += count;
+    total.second += concat("\n", name, ": ", count);
+  }
+  return total;
+}
 
 }  // namespace yoke::testing

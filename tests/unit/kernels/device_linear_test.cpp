@@ -7,6 +7,8 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "core/kernels/ops.hpp"
 #include "tests/support/emulated_cuda.hpp"
@@ -45,6 +47,95 @@ TEST_P(DeviceLinearTest, LinearsAgree) {
         return ops::composite::linears(t[0], {t[1], t[2], t[3]});
       },
       {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})});
+}
+
+// Returns the rows of `all` as matrices that are neighbours in memory, and whether the product of
+// each is kept.
+std::vector<ops::Matrix> neighbours(const at::Tensor& all,
+                                    const std::vector<std::pair<int64_t, bool>>& parts) {
+  std::vector<ops::Matrix> matrices;
+  int64_t begin = 0;
+  for (const auto& [rows, is_kept] : parts) {
+    matrices.emplace_back(all.narrow(0, begin, rows)).is_kept = is_kept;
+    begin += rows;
+  }
+  return matrices;
+}
+
+// Counts the products that f() makes.
+template <class F>
+int products_of(const F& f) {
+  std::map<std::string, int> launches;
+  testing::OnCpu::launches = &launches;
+  f();
+  testing::OnCpu::launches = nullptr;
+  return launches["multiply"];
+}
+
+// What the first products of the two halves of a layer are used for. `linears` multiplies by the
+// matrices of two tensors.
+template <class Linears, class Rotary, class Swiglu>
+Inputs uses(const Inputs& t, const Linears& linears, const Rotary& rotary, const Swiglu& swiglu) {
+  const Inputs qkv = linears(t[0], t[1], {{8, false}, {4, false}, {4, true}});
+  const auto heads = [](const at::Tensor& x) { return x.view({2, 3, -1, 4}); };
+  const auto [q, k] = rotary(heads(qkv[0]), heads(qkv[1]));
+  const Inputs hidden = linears(t[0], t[2], {{16, true}, {16, true}});
+  return {q, k, qkv[2], swiglu(hidden[0], hidden[1])};
+}
+
+using Parts = std::vector<std::pair<int64_t, bool>>;
+
+TEST_P(DeviceLinearTest, ProductsWithNeighboursAgree) {
+  const at::ScalarType wide = GetParam() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor angles = at::randn({2, 3, 2}, at::kDouble), cos = angles.cos(),
+                   sin = angles.sin();
+  expect_same(
+      [&](const Inputs& t) {
+        return uses(
+            t,
+            [](const at::Tensor& x, const at::Tensor& all, const Parts& parts) {
+              return ops::linears(x, neighbours(all, parts));
+            },
+            [&](const at::Tensor& q, const at::Tensor& k) {
+              return ops::rotary(q, k, cos.to(wide), sin.to(wide));
+            },
+            ops::swiglu);
+      },
+      [&](const Inputs& t) {
+        return uses(
+            t,
+            [](const at::Tensor& x, const at::Tensor& all, const Parts& parts) {
+              Inputs weights;
+              for (const ops::Matrix& m : neighbours(all, parts)) weights.push_back(m.weight);
+              return ops::composite::linears(x, weights);
+            },
+            [&](const at::Tensor& q, const at::Tensor& k) {
+              return ops::QueriesAndKeys{ops::composite::rotary(q, cos, sin),
+                                         ops::composite::rotary(k, cos, sin)};
+            },
+            ops::composite::swiglu);
+      },
+      {random({2, 3, 8}), random({16, 8}), random({32, 8})});
+}
+
+// Products of which one is kept and the others are not have memory of their own.
+TEST_P(DeviceLinearTest, NeighboursAreMultipliedTogetherIfTheirProductsLiveAsLong) {
+  const at::Tensor x = random({2, 3, 8}), all = random({16, 8});
+  Inputs y;
+  const auto products = [&](const Parts& parts) {
+    return products_of([&] { y = ops::linears(x, neighbours(all, parts)); });
+  };
+  EXPECT_EQ(products({{8, true}, {4, true}, {4, true}}), 1);
+  EXPECT_TRUE(y[0].is_alias_of(y[2]));
+  EXPECT_EQ(products({{8, false}, {4, false}, {4, true}}), 2);
+  EXPECT_TRUE(y[0].is_alias_of(y[1]));
+  EXPECT_FALSE(y[0].is_alias_of(y[2]));
+  EXPECT_EQ(products({{8, false}, {4, true}, {4, false}}), 3);
+  EXPECT_EQ(products_of([&] {
+              ops::linears(x, {all.narrow(0, 8, 8), all.narrow(0, 0, 8)});
+            }),
+            2)
+      << "in the other order they are no neighbours";
 }
 
 TEST_P(DeviceLinearTest, LinearAddAgreesWithAndWithoutBias) {
@@ -110,6 +201,45 @@ TEST_P(DeviceLinearTest, GradientsAreAddedToTheSums) {
       expect_close(got, 2 * plain[i].grad().to(at::kDouble), "gradient " + std::to_string(i));
     }
   }
+}
+
+// The backward multiplies by the weights of gate and up together, and adds both gradients to their
+// sums together, if the sums are neighbours in the same state.
+TEST_P(DeviceLinearTest, GradientsOfNeighboursAreAddedTogether) {
+  const at::Tensor x = random({2, 3, 8}), all = random({32, 8});
+  const auto leaf = [](const at::Tensor& t) { return t.detach().set_requires_grad(true); };
+  const Inputs w{leaf(all.narrow(0, 0, 16)), leaf(all.narrow(0, 16, 16))};
+  const Inputs apart{leaf(w[0].clone()), leaf(w[1].clone())};
+  const auto backward = [&](const Inputs& weights) {
+    const Inputs y = ops::linears(leaf(x), {weights[0], weights[1]});
+    torch::autograd::backward({ops::swiglu(y[0], y[1]).sum()});
+  };
+  backward(apart);
+  const at::ScalarType wide = GetParam() == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor flat = at::full({32, 8}, std::nan(""), wide);
+  Sums sums;
+  for (size_t i = 0; i < w.size(); ++i) {
+    sums.add(w[i], wide);
+    sums.of(w[i])->values = flat.narrow(0, 16 * static_cast<int64_t>(i), 16);
+  }
+  const auto expect_sums = [&](double first, double second) {
+    expect_close(sums.of(w[0])->values, first * apart[0].grad().to(at::kDouble), "gate");
+    expect_close(sums.of(w[1])->values, second * apart[1].grad().to(at::kDouble), "up");
+  };
+  const HostSetting<GradientSums> scope(ops::add_gradients_to, &sums);
+  EXPECT_EQ(products_of([&] { backward(w); }), 3);
+  EXPECT_EQ(products_of([&] { backward(w); }), 3);
+  expect_sums(2, 2);
+  sums.of(w[1])->written = false;
+  EXPECT_EQ(products_of([&] { backward(w); }), 4);
+  expect_sums(3, 1);
+  WeightQueue queue;
+  {
+    const HostSetting<WeightQueue> later(ops::defer_weights, &queue);
+    EXPECT_EQ(products_of([&] { backward(w); }), 2);
+  }
+  queue.run();
+  expect_sums(4, 2);
 }
 
 // In bf16, a sum of many equal gradients in fp32 keeps what a sum in bf16 would lose.

@@ -136,10 +136,12 @@ TEST_P(DeviceOpsTest, CrossEntropyOfLargeNumbersAgrees) {
   logits[1].fill_(-300);
   logits[2].slice(0, 0, 8).fill_(-std::numeric_limits<double>::infinity());  // a whole pack
   const at::Tensor targets = at::tensor({3, 0, 17, 31}, at::kLong);
+  // The gradient is exp(logit - lse), and the rounding of an lse of several hundreds shows in it.
   expect_same(
       [&](const Inputs& t) { return Inputs{device::cross_entropy_sum(t[0], targets)}; },
       [&](const Inputs& t) { return Inputs{ops::composite::cross_entropy_sum(t[0], targets)}; },
-      {logits});
+      {logits},
+      /*slack=*/5);
 }
 
 // Rows that begin further apart than they are long.

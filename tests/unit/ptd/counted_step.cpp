@@ -19,6 +19,7 @@
 #include "core/model/torch_model.hpp"
 #include "plugins/ptd/forecast.hpp"
 #include "tests/support/temp_folder.hpp"
+#include "tests/support/token_batch.hpp"
 #include "tests/unit/ptd/rig.hpp"
 
 namespace yoke::ptd::testing {
@@ -111,39 +112,6 @@ void mark_matrices(BlockList& blocks) {
   }
 }
 
-// The micro-batches of a step: every data rank gets the same tokens.
-class Tokens {
- public:
-  explicit Tokens(const CountedLayout& c) {
-    for (int i = 0; i < c.micros; ++i) {
-      auto& tensors = tensors_.emplace_back();
-      tensors.push_back(at::randint(256, {c.sequences, kTokens}, at::kLong));
-      tensors.push_back(tensors[0].clone());
-      tensors.push_back(at::arange(kTokens).expand({c.sequences, kTokens}).contiguous());
-      auto& views = views_.emplace_back();
-      for (const at::Tensor& t : tensors) views.emplace_back(t);
-      inputs_.push_back({{view("tokens"), *views[0].get()},
-                         {view("targets"), *views[1].get()},
-                         {view("positions"), *views[2].get()}});
-    }
-    for (const auto& list : inputs_) micros_.push_back(micro_batch(list.data(), list.size()));
-    for (const YokeMicroBatch& micro : micros_) pointers_.push_back(&micro);
-    batch.header = YOKE_HEADER(YokeBatch, YOKE_ID_BATCH);
-    batch.micros = pointers_.data();
-    batch.num_micros = pointers_.size();
-    batch.token_weight = static_cast<double>(c.micros) * c.sequences * c.shards * kTokens;
-  }
-
-  YokeBatch batch{};
-
- private:
-  std::vector<std::vector<at::Tensor>> tensors_;
-  std::vector<std::vector<TensorView>> views_;
-  std::vector<std::vector<YokeInput>> inputs_;
-  std::vector<YokeMicroBatch> micros_;
-  std::vector<const YokeMicroBatch*> pointers_;
-};
-
 CountingAllocator allocator;
 
 YokePlan plan_of_layout(const CountedLayout& c, const YokeOptimizer& optimizer) {
@@ -198,14 +166,14 @@ void count_bytes(const CountedLayout& c,
     const std::lock_guard lock(counters_mutex);
     return counters.emplace_back();
   }();
-  const Tokens tokens(c);
+  const yoke::testing::TokenBatch tokens({c.micros, c.sequences, kTokens, c.shards});
   counter = &own;
   {
     Session session(plan, *plan.optimizer, c.options, rank.host, model);
-    session.step(tokens.batch, 1, 1e-4);
+    session.step(tokens.batch(), 1, 1e-4);
     own.peak = own.live.load();
     kept = 0;
-    session.step(tokens.batch, 2, 1e-4);
+    session.step(tokens.batch(), 2, 1e-4);
   }
   counter = nullptr;
   peak.counted = own.peak;
@@ -249,10 +217,10 @@ void observe_second_step(const CountedLayout& c,
   on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
     TorchModelHost host(make_blocks(c), c.dtype, 1, false);
     at::manual_seed(1);
-    const Tokens tokens(c);
+    const yoke::testing::TokenBatch tokens({c.micros, c.sequences, kTokens, c.shards});
     Session session(plan, optimizer, c.options, rank.host, host.model());
-    session.step(tokens.batch, 1, 1e-4);
-    observe([&] { return session.step(tokens.batch, 2, 1e-4); });
+    session.step(tokens.batch(), 1, 1e-4);
+    observe([&] { return session.step(tokens.batch(), 2, 1e-4); });
   });
 }
 
