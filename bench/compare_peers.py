@@ -9,9 +9,10 @@ Runs `yoke train` and bench/peers/train.py in turn (A B A B ...), with one threa
 uses its own shared memory. Takes the median step time of each run after the warm-up steps, and prints the ratio of
 every pair, their median and range. If the losses of a pair differ by more than 2e-6 (relative) in the first 20 steps,
 both programs also run in fp64. If their losses agree there and differ by at most 1e-4 in fp32, the difference comes
-from rounding in fp32. The distance of each program from its own fp64 run shows which one rounds more. Exits with 4 if
-the losses do not agree, and with 1 if a run fails. Needs a release build and
-`scripts/setup --peers`.
+from rounding in fp32. The distance of each program from its own fp64 run shows which one rounds more. With one rank,
+the matrix products of a step also run alone in each turn (build/release/bench/products); their time divided by that of
+a step is the share of the rate that the machine allows. Exits with 4 if the losses do not agree, and with 1 if a run
+fails. Needs a release build and `scripts/setup --peers`.
 """
 import argparse
 import dataclasses
@@ -232,7 +233,20 @@ def run_pair(options, data, folder):
         "loss_difference": largest_difference(yoke.losses, peer.losses, LOSS_STEPS),
         "norm_difference": largest_difference(yoke.norms, peer.norms, LOSS_STEPS),
     }
+    if options.ranks == 1:
+        pair["products_ms"] = products_ms(options)
+        pair["products_share"] = pair["products_ms"] / yoke_ms
     return pair, yoke, peer
+
+
+def products_ms(options):
+    """Returns how long the matrix products of a step take if nothing else is computed."""
+    model, global_batch, seq_len = WORKLOADS[options.workload]
+    dims = dict(line.split(" = ") for line in MODELS[model].splitlines())
+    program = options.yoke.resolve().parent.parent / "bench/products"
+    command = [program, *(dims[key] for key in ("dim", "layers", "heads", "kv_heads", "ffn_dim", "vocab")),
+               str(global_batch * seq_len)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def torch_version():
@@ -250,6 +264,9 @@ def report(options, pairs):
         ms, mib = column[key + "_ms"], column[key + "_mib"]
         print(f"| {name} | {spread(ms)} | {tokens / statistics.median(ms):.0f} | {statistics.median(mib):.0f} |")
     print(f"ratio of step rates, yoke / {other}: {spread(column['ratio'])}")
+    if options.ranks == 1:
+        print(f"the products alone take {spread(column['products_ms'])} ms: yoke reaches "
+              f"{spread(column['products_share'])} of their rate")
     worst = max(column["loss_difference"])
     equal = all(is_equal(options, pair) for pair in pairs)
     verdict = "NOT EQUAL" if not equal else "equal" if worst <= LOSS_BOUND else "equal up to rounding"
