@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/comm/mesh.hpp"
+#include "core/cuda/nccl_settings.hpp"
 
 namespace c10d {
 class ProcessGroup;
@@ -57,6 +58,7 @@ struct CommOptions {
   std::chrono::milliseconds lost_after{2000};  // a silent rank is lost after this time; 0 = never
   const std::atomic<bool>* cancel = nullptr;   // checked during every wait; may be NULL
   RankDevice* device = nullptr;             // device of all tensors; NULL = CPU. Outlives the world
+  NcclSettings nccl{};                      // only for a device
   const std::atomic<bool>* stop = nullptr;  // ends the wait for all ranks; may be NULL
   // The control connection, checked during every wait; set by World. NULL = none.
   Member* member = nullptr;

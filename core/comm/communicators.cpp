@@ -9,6 +9,11 @@
 #include "yoke/text.hpp"
 
 namespace yoke {
+namespace {
+
+constexpr const char* kParent = "parent of others";  // purpose of a communicator of all ranks
+
+}  // namespace
 
 Communicators::Communicators(const Rendezvous& rendezvous,
                              Transport* transport,
@@ -62,6 +67,7 @@ Communicators::Entry Communicators::make(uint32_t axes,
   const std::string title = concat(axes_text, " (", purpose, ")");
   const bool on_device = options_.device != nullptr;
   if (peers.size() == 1) return {nullptr, make_self_communicator(rank_, title, on_device)};
+  c10d::Backend* const parent = purpose == kParent ? nullptr : parent_of_devices();
   // If the ranks made their communicators in different orders, the members of a group would wait
   // for each other until the timeout.
   control_.agree("the next communicator", title);
@@ -70,7 +76,7 @@ Communicators::Entry Communicators::make(uint32_t axes,
   const std::string name = concat(title, " of rank ", peers[0]);
   const auto history = std::make_shared<History>();
   CountingBackend::Setup setup{
-      .inner = on_device ? transport_->connect_device(name, members)
+      .inner = on_device ? transport_->connect_device(name, members, parent)
                          : transport_->connect(name, members),
       .check = options_.check == CommCheck::kFull ? transport_->connect(name + ", check", members)
                                                   : nullptr,
@@ -90,6 +96,12 @@ Communicators::Entry Communicators::make(uint32_t axes,
   entry.comm = make_communicator(entry.backend, name);
   log_.add(title, axes, history);
   return entry;
+}
+
+c10d::Backend* Communicators::parent_of_devices() {
+  if (options_.device == nullptr || !options_.nccl.splits) return nullptr;
+  get(kKnownAxes, kParent);
+  return &entries_.at({kKnownAxes, kParent}).backend->transport();
 }
 
 void Communicators::require_alive() {

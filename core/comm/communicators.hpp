@@ -54,6 +54,9 @@ class Communicators {
   using Key = std::pair<uint32_t, std::string>;  // axes, purpose
 
   Entry make(uint32_t axes, const std::string& purpose, const std::vector<int32_t>& peers);
+  // Returns the communicator of all ranks from which others are made; NULL if they are made from
+  // nothing. Collective over the world at the first call.
+  c10d::Backend* parent_of_devices();
 
   const int32_t rank_;
   const int32_t size_;

@@ -45,6 +45,7 @@ class ProcessTransport final : public Transport {
   ProcessTransport(const Rendezvous& rendezvous, const CommOptions& options)
       : timeout_(options.timeout),
         rank_device_(options.device),
+        nccl_(options.nccl),
         meeting_(rendezvous, options),
         store_(make_control_store(meeting_.member(), options.timeout)) {
     // Gloo writes to its sockets with writev(): a peer that is lost would kill this rank as well.
@@ -77,8 +78,10 @@ class ProcessTransport final : public Transport {
     return connect_gloo(store, device_, group);
   }
   c10::intrusive_ptr<c10d::Backend> connect_device(const std::string& name,
-                                                   const Members& members) override {
-    const DeviceGroup group{name, group_store(name), members.ranks, members.rank, timeout_};
+                                                   const Members& members,
+                                                   c10d::Backend* parent) override {
+    const DeviceGroup group{
+        name, group_store(name), members.ranks, members.rank, timeout_, nccl_, parent};
     return rank_device_->runtime().connect_nccl(group, rank_device_->device());
   }
   void require_alive() const override { meeting_.member().require_alive(); }
@@ -126,6 +129,7 @@ class ProcessTransport final : public Transport {
 
   std::chrono::milliseconds timeout_;
   RankDevice* rank_device_;  // NULL on the CPU
+  NcclSettings nccl_;
   Meeting meeting_;
   StorePtr store_;
   std::shared_ptr<SharedMemory> memory_;  // NULL with comm.transport = gloo
@@ -144,7 +148,9 @@ class ThreadTransport final : public Transport {
                                             const Members& members) override {
     return c10::make_intrusive<ThreadBackend>(world_->hub(name, members.ranks), members.rank);
   }
-  c10::intrusive_ptr<c10d::Backend> connect_device(const std::string&, const Members&) override {
+  c10::intrusive_ptr<c10d::Backend> connect_device(const std::string&,
+                                                   const Members&,
+                                                   c10d::Backend*) override {
     throw Error(YOKE_UNIMPLEMENTED,
                 "ranks that are threads of one process compute on the CPU only");
   }

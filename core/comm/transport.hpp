@@ -29,9 +29,10 @@ class Transport {
   // same on all members and belong to no other group.
   virtual c10::intrusive_ptr<c10d::Backend> connect(const std::string& name,
                                                     const Members& members) = 0;
-  // Like connect(), for tensors on CommOptions::device.
+  // Like connect(), for tensors on CommOptions::device. parent: see DeviceGroup.
   virtual c10::intrusive_ptr<c10d::Backend> connect_device(const std::string& name,
-                                                           const Members& members) = 0;
+                                                           const Members& members,
+                                                           c10d::Backend* parent) = 0;
   // Throws Error(UNAVAILABLE) if the world is known to be broken. Not collective.
   virtual void require_alive() const = 0;
   // Records that this rank leaves without shutdown, so that waiting peers fail at once.

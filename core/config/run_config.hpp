@@ -191,6 +191,11 @@ struct CommConfig {
   std::string check = "step";      // off | step | full
   double timeout = 60;             // seconds
   std::string transport = "auto";  // auto | gloo | shm
+  // Only for ranks on GPUs.
+  std::string nccl_cta_policy = "default";  // default | efficiency | zero
+  int64_t nccl_nvls_ctas = 0;               // 0 = NCCL decides
+  bool nccl_register = false;
+  bool nccl_split = false;
 };
 
 struct LaunchConfig {

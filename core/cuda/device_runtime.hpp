@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "core/cuda/nccl_settings.hpp"
 #include "yoke/torch_device.hpp"
 
 namespace yoke {
@@ -25,6 +26,10 @@ struct DeviceGroup {
   std::vector<int32_t> ranks;             // global ranks of the members, ascending
   int32_t rank = 0;                       // index of this rank in ranks
   std::chrono::milliseconds timeout{};    // limit of each collective
+  NcclSettings settings{};
+  // A connected group of all ranks, from which this one is made faster than from nothing; then all
+  // ranks must connect a group at the same time. NULL = none.
+  c10d::Backend* parent = nullptr;
 };
 
 // The result of rounding a matrix [rows, columns] to fp8, or its transpose.
@@ -96,10 +101,10 @@ class DeviceRuntime {
                                  const at::Tensor& scales) = 0;
   // Makes one step of AdamW or a variant. Types: see takes_adamw().
   virtual void adamw(const AdamWTensors& tensors) = 0;
-  // Writes silu(gate) * up. All shapes are equal. The rows (the last dim) of gate and up need not
-  // follow each other immediately, but are at the same equal distances.
+  // Writes silu(gate) * up. All shapes are equal. The rows (the last dim) of gate and up may have
+  // gaps between them, which are equally large in both.
   virtual void swiglu(const at::Tensor& out, const at::Tensor& gate, const at::Tensor& up) = 0;
-  // Writes the gradients of gate and up, given that of the output. dgate and dup may have such rows
+  // Writes the gradients of gate and up, given that of the output. dgate and dup may have such gaps
   // as well.
   virtual void swiglu_backward(const at::Tensor& dgate,
                                const at::Tensor& dup,

@@ -60,6 +60,22 @@ void set_nccl_defaults() {
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
 }
 
+void apply(const NcclSettings& settings, ncclConfig_t& config) {
+  switch (settings.cta_policy) {
+    case NcclSettings::CtaPolicy::kDefault:
+      break;
+    case NcclSettings::CtaPolicy::kEfficiency:
+      config.CTAPolicy = NCCL_CTA_POLICY_EFFICIENCY;
+      break;
+    case NcclSettings::CtaPolicy::kZero:
+      config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+      break;
+  }
+  if (settings.nvls_ctas > 0) config.nvlsCTAs = settings.nvls_ctas;
+  // The first group reads this variable, and then registers all memory of LibTorch's allocator.
+  if (settings.registers_memory) ::setenv("TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK", "1", 1);
+}
+
 // Queues the search for the largest elements of a matrix and returns the scales that follow from
 // them: one for all, or one for each line of `result`. Writes their inverses to result.unscale.
 at::Tensor find_scales(const fp8_cast::Bf16Matrix& matrix,
@@ -98,6 +114,12 @@ class CudaRuntime final : public DeviceOperators<OnDevice> {
     options->timeout = group.timeout;
     options->group_name = group.name;
     options->global_ranks_in_group.assign(group.ranks.begin(), group.ranks.end());
+    apply(group.settings, options->config);
+    if (group.parent != nullptr) {
+      auto* const parent = static_cast<c10d::ProcessGroupNCCL*>(group.parent);
+      options->split_from = c10::intrusive_ptr<c10d::ProcessGroupNCCL>::reclaim_copy(parent);
+      options->split_color = group.ranks.front();  // the groups of one split have different ones
+    }
     auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(
         group.store, group.rank, static_cast<int>(group.ranks.size()), std::move(options));
     // Connects now rather than at the first collective, so that a failure is reported here.

@@ -38,6 +38,16 @@ namespace {
 
 // ---- Before and after the training ----
 
+NcclSettings nccl_settings(const CommConfig& comm) {
+  using Policy = NcclSettings::CtaPolicy;
+  return {.cta_policy = comm.nccl_cta_policy == "efficiency" ? Policy::kEfficiency
+                        : comm.nccl_cta_policy == "zero"     ? Policy::kZero
+                                                             : Policy::kDefault,
+          .nvls_ctas = static_cast<int>(comm.nccl_nvls_ctas),
+          .registers_memory = comm.nccl_register,
+          .splits = comm.nccl_split};
+}
+
 CommOptions comm_options(const RunConfig& run, RankDevice* device) {
   CommOptions options;
   options.check = run.comm.check == "off"    ? CommCheck::kOff
@@ -55,6 +65,7 @@ CommOptions comm_options(const RunConfig& run, RankDevice* device) {
   options.cancel = &cancel_flag();
   options.stop = &stop_flag();
   options.device = device;
+  options.nccl = nccl_settings(run.comm);
   options.progress = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
   return options;
 }
@@ -203,9 +214,14 @@ std::unique_ptr<RankDevice> open_device(int32_t index) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
+    const std::string text = first_part(e.what()), device = device_name(index);
+    const auto lack = memory_failure(text);
+    const bool is_full = lack && lack->on_device;
     throw Error(YOKE_FAILED_PRECONDITION,
                 "the device cannot be used: " +
-                    explain_device_failure(first_part(e.what()), device_name(index)));
+                    (is_full ? lack->text + " (" + device +
+                                   "): other programs use its memory; `nvidia-smi` lists them"
+                             : explain_device_failure(text, device)));
   }
 }
 
@@ -218,7 +234,7 @@ std::unique_ptr<RankDevice> device_for(const Job& job, int32_t local_rank) {
   const std::string missing = missing_fp8_units(job.config.run.precision.product,
                                                 job.plan->plan().param_dtype,
                                                 device->runtime().multiplies_fp8(device->device()),
-                                                nvidia_driver().name);
+                                                nvidia_driver().names.at(0));
   if (!missing.empty()) throw Error(YOKE_INVALID_ARGUMENT, missing);
   if (job.config.run.train.deterministic) device->runtime().use_deterministic_kernels();
   device->runtime().measure_products(job.config.run.train.tune_products);
@@ -250,7 +266,7 @@ Introduction versions(bool on_cuda) {
           {"version of LibTorch", TORCH_VERSION, ""},
           {"worker program", content_sample("/proc/self/exe"), ""},
           {"worker library", content_sample(own_library()), own_library()},
-          {"device", on_cuda ? "cuda, " + nvidia_driver().name : "cpu", ""}};
+          {"device", on_cuda ? "cuda, " + nvidia_driver().names.at(0) : "cpu", ""}};
 }
 
 // Says where this rank can be reached, and whether strangers can reach the run as well.

@@ -124,7 +124,9 @@ def free_port():
 
 
 # Layouts of two ranks that must have the same losses.
-TWO_RANKS = {"fsdp": [], "tp": ["tp_degree=2"], "cp": ["cp_degree=2"], "pp": ["pp_degree=2"]}
+TWO_RANKS = {"fsdp": [], "tp": ["tp_degree=2"], "cp": ["cp_degree=2"], "pp": ["pp_degree=2"],
+             "nccl": ["comm.nccl_split=true", "comm.nccl_register=true", "comm.nccl_cta_policy=efficiency",
+                      "comm.nccl_nvls_ctas=8"]}
 
 
 def two_ranks(context):
@@ -303,7 +305,7 @@ STEPS = [Step(doctor, on_card=25, on_cpu=10, limit=120),
          Step(nccl, on_card=15, on_cpu=5, limit=60),
          Step(tests, on_card=90, on_cpu=10, limit=300),
          Step(trace, on_card=60, on_cpu=30, limit=240),
-         Step(two_ranks, on_card=60, on_cpu=40, limit=300),
+         Step(two_ranks, on_card=75, on_cpu=50, limit=300),
          Step(atlas, on_card=95, on_cpu=15, limit=180),
          Step(mfu, on_card=150, on_cpu=60, limit=560),
          Step(kernels, on_card=60, on_cpu=30, limit=240),
