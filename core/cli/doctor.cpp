@@ -111,8 +111,9 @@ MachineFinding check_device(bool has_cuda) {
   const NvidiaDriver& driver = nvidia_driver();
   const std::string built =
       has_cuda ? "" : "; this Yoke was built without CUDA and cannot use them";
-  const std::string found = driver.devices == 0 ? "cpu; " + driver.problem
-                                                : concat(driver.devices, " x ", driver.name, built);
+  const std::string found = driver.devices == 0
+                                ? "cpu; " + driver.problem
+                                : concat(driver.devices, " x ", driver.names.at(0), built);
   const bool unused = driver.devices > 0 && !has_cuda;
   return {"device",
           unused || driver.is_faulty ? MachineFinding::kWarning : MachineFinding::kOk,

@@ -216,8 +216,10 @@ class DeviceOperators : public DeviceRuntime {
   static T* to(const at::Tensor& t) {
     return static_cast<T*>(t.mutable_data_ptr());
   }
+  // The stride of a dim of size 1 means nothing.
   static StridedRows rows_of(const at::Tensor& t) {
-    return {t.size(-1), t.dim() > 1 ? t.stride(-2) : t.size(-1)};
+    if (t.is_contiguous()) return {t.numel(), t.numel()};
+    return {t.size(-1), t.stride(-2)};
   }
   // Calls f with a zero of the type of the tensor's elements.
   template <class F>

@@ -17,7 +17,7 @@ struct StridedRows {
   int64_t columns, stride;
 
   // Returns the offset of element i of all rows. Most tensors are small enough for a division of
-  // 32 bits, which takes a third of the time.
+  // 32 bits, which is faster.
   YOKE_HOST_DEVICE int64_t at(int64_t i) const {
     if (stride == columns) return i;
     if (i <= UINT32_MAX) {

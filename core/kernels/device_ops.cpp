@@ -36,14 +36,18 @@ at::ScalarType wide_type(const at::Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// Returns t, or a copy, such that the sequences of a batch follow each other immediately and the
+// Returns whether the sequences of a batch [B, S, heads, D] follow each other immediately and the
 // heads of a token are contiguous.
-at::Tensor with_whole_tokens(const at::Tensor& t) {
-  const bool whole = t.stride(3) == 1 && t.stride(2) == t.size(3) &&
-                     (t.size(0) == 1 || t.stride(0) == t.size(1) * t.stride(1));
-  return whole ? t : t.contiguous();
+bool has_whole_tokens(const at::Tensor& t) {
+  return t.stride(3) == 1 && t.stride(2) == t.size(3) &&
+         (t.size(0) == 1 || t.stride(0) == t.size(1) * t.stride(1));
 }
 
+at::Tensor with_whole_tokens(const at::Tensor& t) {
+  return has_whole_tokens(t) ? t : t.contiguous();
+}
+
+// Returns an uninitialized contiguous tensor. at::empty_like() would keep an order of strides.
 at::Tensor empty(const at::Tensor& like) {
   return at::empty(like.sizes(), like.options());
 }
@@ -66,19 +70,27 @@ struct RotaryNode : torch::autograd::Function<RotaryNode> {
                                const at::Tensor& cos,
                                const at::Tensor& sin) {
     ctx->save_for_backward({cos, sin});
-    ctx->saved_data["joint"] = side_by_side({q.flatten(2), k.flatten(2)}).defined();
+    ctx->saved_data["joint"] = has_whole_tokens(q) && has_whole_tokens(k) &&
+                               are_side_by_side({q.flatten(2), k.flatten(2)});
     return turned({q, k}, {empty(q), empty(k)}, cos, sin, 1);
   }
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    variable_list grads{empty(dy[0]), empty(dy[1])};
-    if (ctx->saved_data["joint"].toBool()) {
-      grads = empty_side_by_side({dy[0].flatten(2), dy[1].flatten(2)});
-      for (size_t i = 0; i < dy.size(); ++i) grads[i] = grads[i].view(dy[i].sizes());
-    }
+    const bool joint = ctx->saved_data["joint"].toBool();
+    variable_list grads =
+        joint ? heads_side_by_side(dy) : variable_list{empty(dy[0]), empty(dy[1])};
     grads = turned(std::move(dy), std::move(grads), saved[0], saved[1], -1);
     grads.resize(4);
     return grads;
+  }
+
+  // Returns tensors of the shapes of x whose tokens are side by side.
+  static variable_list heads_side_by_side(const variable_list& x) {
+    std::vector<int64_t> columns;
+    for (const at::Tensor& t : x) columns.push_back(t.size(2) * t.size(3));
+    variable_list out = empty_side_by_side(x[0].sizes().slice(0, 2), columns, x[0].options());
+    for (size_t i = 0; i < x.size(); ++i) out[i] = out[i].view(x[i].sizes());
+    return out;
   }
 };
 
@@ -132,8 +144,11 @@ struct SwigluNode : torch::autograd::Function<SwigluNode> {
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &gate = saved[0], &up = saved[1];
-    variable_list grads = side_by_side(saved).defined() ? empty_side_by_side(saved)
-                                                        : variable_list{empty(gate), empty(up)};
+    variable_list grads = are_side_by_side(saved)
+                              ? empty_side_by_side(gate.sizes().slice(0, gate.dim() - 1),
+                                                   {gate.size(-1), up.size(-1)},
+                                                   gate.options())
+                              : variable_list{empty(gate), empty(up)};
     cuda_runtime().swiglu_backward(grads[0], grads[1], gate, up, dy[0].contiguous());
     return grads;
   }
@@ -184,7 +199,7 @@ Normed rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  const bool joint = side_by_side({gate, up}).defined();
+  const bool joint = are_side_by_side({gate, up});
   return SwigluNode::apply(joint ? gate : gate.contiguous(), joint ? up : up.contiguous());
 }
 

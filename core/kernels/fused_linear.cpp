@@ -121,14 +121,10 @@ variable_list joint_products(const at::Tensor& x, at::TensorList weights) {
   const at::Tensor all = stacked(weights);
   const at::Tensor out = empty_product(with_last(x, all.size(0)), x.options());
   multiply(rows_of(out), rows_of(x), all.t());
+  std::vector<int64_t> columns;
+  for (const at::Tensor& weight : weights) columns.push_back(weight.size(0));
   const at::AutoDispatchBelowADInplaceOrView unseen;
-  variable_list parts;
-  int64_t begin = 0;
-  for (const at::Tensor& weight : weights) {
-    parts.push_back(out.narrow(-1, begin, weight.size(0)));
-    begin += weight.size(0);
-  }
-  return parts;
+  return parts_of(out, columns);
 }
 
 // Adds a^T b, the gradient of one weight or of neighbouring ones, to the sums that the backend
@@ -144,8 +140,8 @@ bool add_to_sums(at::TensorList weights, const at::Tensor& a, const at::Tensor& 
     sums.push_back(sum);
     parts.push_back(sum->values.view({-1, b.size(1)}));
   }
+  if (!are_stacked(parts)) return false;
   const at::Tensor values = stacked(parts);
-  if (!values.defined()) return false;
   const at::ScalarType type = a.scalar_type(), sum_type = values.scalar_type();
   const bool written = sums[0]->written;
   if (runs_on(a.device())) {
@@ -186,14 +182,14 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
                                at::TensorList weights,
                                at::TensorList biases,
                                bool input_first,
-                               const std::vector<bool>& are_kept) {
+                               const std::vector<int>& lifetimes) {
     const at::Tensor input = x.contiguous();
     variable_list saved{kept_input(input, weights)}, out;
     saved.insert(saved.end(), weights.begin(), weights.end());
     const bool joins = runs_on(x.device()) && biases.empty() && !input_first;
     for (size_t i = 0, n = 1; i < weights.size(); i += n) {
       n = joined(joins ? weights.size() - i : 1, [&](size_t count) {
-        return are_kept[i + count - 1] == are_kept[i] && stacked(weights.slice(i, count)).defined();
+        return lifetimes[i + count - 1] == lifetimes[i] && are_stacked(weights.slice(i, count));
       });
       if (n == 1) {
         const at::Tensor bias = biases.empty() ? at::Tensor() : biases[i];
@@ -215,14 +211,13 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
     const bool has_biases = ctx->saved_data["has_biases"].toBool();
     const bool input_first = ctx->saved_data["input_first"].toBool();
     const bool joins = runs_on(dy[0].device()) && !has_biases && !input_first;
-    // x, the weights, the biases, input_first and are_kept.
+    // x, the weights, the biases, input_first and lifetimes.
     variable_list grads(saved.size() + (has_biases ? dy.size() : 0) + 2);
     at::Tensor rows;
     for (size_t i = 0, n = 1; i < dy.size(); i += n) {
       n = joined(joins ? dy.size() - i : 1, [&](size_t count) {
         return ctx->needs_input_grad(i + count) == ctx->needs_input_grad(i + 1) &&
-               stacked(weights.slice(i, count)).defined() &&
-               side_by_side(gradients.slice(i, count)).defined();
+               are_stacked(weights.slice(i, count)) && are_side_by_side(gradients.slice(i, count));
       });
       const at::Tensor dyi =
           n == 1 ? with_regular_rows(dy[i]) : side_by_side(gradients.slice(i, n));
@@ -275,7 +270,7 @@ struct LinearAddNode : torch::autograd::Function<LinearAddNode> {
     multiply(rows_of(out),
              rows_of(input),
              in_by_out(weight, input_first),
-             rows_of(residual.contiguous()));
+             rows_of(with_regular_rows(residual)));
     ctx->saved_data["has_bias"] = bias.has_value();
     ctx->saved_data["input_first"] = input_first;
     if (bias) out.add_(*bias);
@@ -363,9 +358,9 @@ std::vector<at::Tensor> linears(const at::Tensor& x,
                                 const std::vector<at::Tensor>& weights,
                                 const std::vector<at::Tensor>& biases,
                                 bool input_first,
-                                const std::vector<bool>& are_kept) {
+                                const std::vector<int>& lifetimes) {
   return LinearsNode::apply(
-      x, at::TensorList(weights), at::TensorList(biases), input_first, are_kept);
+      x, at::TensorList(weights), at::TensorList(biases), input_first, lifetimes);
 }
 
 at::Tensor linear_add(const at::Tensor& residual,

@@ -24,12 +24,12 @@ bool multiplies(std::initializer_list<const at::Tensor*> tensors);
 
 WeightQueue* defer_weights(WeightQueue* queue);
 GradientSums* add_gradients_to(GradientSums* sums);
-// biases: one for each weight, or empty. input_first, are_kept: see ops::Matrix.
+// biases: one for each weight, or empty. input_first, lifetimes: see ops::Matrix.
 std::vector<at::Tensor> linears(const at::Tensor& x,
                                 const std::vector<at::Tensor>& weights,
                                 const std::vector<at::Tensor>& biases,
                                 bool input_first,
-                                const std::vector<bool>& are_kept);
+                                const std::vector<int>& lifetimes);
 at::Tensor linear_add(const at::Tensor& residual,
                       const at::Tensor& x,
                       const at::Tensor& weight,

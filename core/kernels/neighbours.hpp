@@ -11,18 +11,26 @@ namespace yoke::ops {
 // `columns` elements.
 bool has_regular_rows(const at::Tensor& t, int64_t columns);
 
-// Returns contiguous matrices [rows_i, columns] that follow each other immediately as one matrix
-// [sum of rows_i, columns]; undefined if they are not like that. The result shares their memory but
-// does not keep it alive.
+// Returns whether contiguous matrices [rows_i, columns] follow each other immediately.
+bool are_stacked(at::TensorList matrices);
+// Returns such matrices as one matrix [sum of rows_i, columns], which shares their memory but does
+// not keep it alive.
 at::Tensor stacked(at::TensorList matrices);
 
-// Returns tensors [..., columns_i], of which each row continues the row of the tensor before, as
-// one tensor [..., sum of columns_i]; undefined if they are not like that. The rows are at equal
-// distances. The result shares their memory but does not keep it alive.
+// Returns whether each row of tensors [..., columns_i] continues the row of the tensor before, and
+// the rows are at equal distances.
+bool are_side_by_side(at::TensorList tensors);
+// Returns such tensors as one tensor [..., sum of columns_i], which shares their memory but does
+// not keep it alive.
 at::Tensor side_by_side(at::TensorList tensors);
 
-// Returns a tensor for each of `tensors`, with its shape and options, such that side_by_side()
-// takes the results. The elements are unspecified.
-std::vector<at::Tensor> empty_side_by_side(at::TensorList tensors);
+// Returns a tensor [..., columns_i] for each number of columns, uninitialized, such that the
+// results are side by side. sizes: the dims before the last one.
+std::vector<at::Tensor> empty_side_by_side(at::IntArrayRef sizes,
+                                           at::IntArrayRef columns,
+                                           const at::TensorOptions& options);
+
+// Returns the parts of a tensor that have these numbers of columns (the last dim), side by side.
+std::vector<at::Tensor> parts_of(const at::Tensor& all, at::IntArrayRef columns);
 
 }  // namespace yoke::ops

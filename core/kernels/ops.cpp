@@ -136,7 +136,7 @@ struct Kind {
 // Matrices of one kind. biases: one for each weight, or empty.
 struct Group {
   std::vector<at::Tensor> weights, biases, products;
-  std::vector<bool> are_kept;  // Matrix::is_kept
+  std::vector<int> lifetimes;  // Matrix::lifetime of each weight
 };
 
 std::vector<at::Tensor> linears_of(const Kind& kind, const at::Tensor& x, const Group& group) {
@@ -146,7 +146,7 @@ std::vector<at::Tensor> linears_of(const Kind& kind, const at::Tensor& x, const 
         return fused::multiplies({&x, &w});
       });
   if (product == Product::kPlain && fused)
-    return fused::linears(x, group.weights, group.biases, input_first, group.are_kept);
+    return fused::linears(x, group.weights, group.biases, input_first, group.lifetimes);
   std::vector<at::Tensor> out = product == Product::kPlain
                                     ? composite::linears(x, group.weights, input_first)
                                     : fp8::linears(x, group.weights, product);
@@ -179,7 +179,7 @@ std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<Matrix>& 
   std::map<Kind, Group> groups;
   for (const Matrix& m : matrices) {
     groups[Kind(m)].weights.push_back(m.weight);
-    groups[Kind(m)].are_kept.push_back(m.is_kept);
+    groups[Kind(m)].lifetimes.push_back(m.lifetime);
     if (m.bias.defined()) groups[Kind(m)].biases.push_back(m.bias.flatten());
   }
   for (auto& [kind, group] : groups) group.products = linears_of(kind, x, group);
@@ -191,7 +191,7 @@ std::vector<at::Tensor> linears(const at::Tensor& x, const std::vector<Matrix>& 
 }
 
 at::Tensor linear_add(const at::Tensor& residual, const at::Tensor& x, const Matrix& matrix) {
-  const auto& [weight, bias, product, input_first, adapter, is_kept] = matrix;
+  const auto& [weight, bias, product, input_first, adapter, lifetime] = matrix;
   if (adapter.up.defined()) {
     Matrix plain = matrix;
     plain.adapter = {};

@@ -46,9 +46,9 @@ struct Matrix {
   Product product;
   bool input_first;
   LowRank adapter{};
-  // Whether the backward needs the product itself. Products may be parts of one tensor if their
-  // weights are neighbours in memory, and one that is needed would keep the others alive.
-  bool is_kept = true;
+  // Which products are needed equally long: those with the same number. If their weights are
+  // neighbours in memory, they may be parts of one tensor, which lives until none is needed.
+  int lifetime = 0;
 };
 
 // Returns x [..., in] times the transpose of each matrix [out, in], plus its bias: one tensor [...,

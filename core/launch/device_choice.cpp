@@ -1,5 +1,6 @@
 #include "core/launch/device_choice.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "yoke/error.hpp"
@@ -15,7 +16,9 @@ constexpr uint32_t bit(int32_t device) {
 
 // Returns why this run cannot compute on CUDA devices, and what to do instead; "" if it can.
 std::string obstacle(const DeviceFacts& f) {
-  if (f.driver.devices == 0) return f.driver.problem + "; " + f.driver.fix;
+  if (f.driver.devices == 0)
+    return f.driver.problem + "; " + f.driver.fix +
+           (f.driver.is_faulty ? ", or use device=cpu" : "");
   if (!f.built)
     return "this Yoke was built without CUDA; use device=cpu, or build with YOKE_CUDA=ON on a "
            "machine with nvcc";
@@ -50,9 +53,11 @@ bool runs_on_cuda(const DeviceFacts& facts) {
 }
 
 std::string note_on_unused_devices(const DeviceFacts& facts) {
-  const NvidiaDriver& driver = facts.driver;
-  if (facts.asked != "auto" || !driver.is_faulty) return "";
-  return "this run computes on the CPU: " + driver.problem + "; " + driver.fix;
+  if (facts.asked != "auto" || !facts.driver.is_faulty) return "";
+  DeviceFacts repaired = facts;
+  repaired.driver.devices = std::max(1, facts.local_ranks);
+  if (!obstacle(repaired).empty()) return "";
+  return "this run computes on the CPU: " + facts.driver.problem + "; " + facts.driver.fix;
 }
 
 int32_t device_of_rank(int32_t local_rank, int32_t visible, const char* cuda_visible_devices) {

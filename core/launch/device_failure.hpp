@@ -1,17 +1,26 @@
-// Explains messages of CUDA and LibTorch about failures of a device to the user. Pure functions; no
-// LibTorch.
+// Explains messages of CUDA and LibTorch about failures of memory and of devices to the user. Pure
+// functions; no LibTorch.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace yoke {
 
-// Returns whether a message says that memory could not be allocated, on a device or on the CPU.
-bool lacks_memory(const std::string& message);
+// An allocation that has failed.
+struct MemoryFailure {
+  bool on_device = false;  // whether it was memory of a device; else of the machine
+  std::string text;        // message up to the end of the line that reports this
+};
+// Returns what a message says about an allocation that has failed; nothing if it is about something
+// else.
+std::optional<MemoryFailure> memory_failure(const std::string& message);
 
-// Returns a message with what it means and what to do, for a user who does not know CUDA, and
-// without LibTorch's general advice. Returns a message unchanged if it is none of those about a
-// failure that all programs on the device can have. device: "cuda:0, NVIDIA H200".
-std::string explain_device_failure(const std::string& message, const std::string& device);
+// Returns a message about a failed device, with what it means and what to do, but without
+// LibTorch's general advice. A message that is not known here is returned unchanged. device:
+// device_name(). how_to_continue: appended to failures that may happen in the middle of a run.
+std::string explain_device_failure(const std::string& message,
+                                   const std::string& device,
+                                   const std::string& how_to_continue = "");
 
 }  // namespace yoke

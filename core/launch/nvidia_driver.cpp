@@ -40,20 +40,21 @@ NvidiaDriver no_device(const std::string& problem) {
 }
 
 NvidiaDriver faulty(const std::string& problem, const std::string& fix) {
-  return {.problem = problem, .fix = fix + ", or use device=cpu", .is_faulty = true};
+  return {.problem = problem, .fix = fix, .is_faulty = true};
 }
 
 NvidiaDriver failed_start(void* library, int code) {
   const char* text = nullptr;
   if (const auto get_text = symbol<GetErrorText>(library, "cuGetErrorString"))
     get_text(code, &text);
-  const std::string fix = code == kNotReady ? "start the service nvidia-fabricmanager"
-                          : code == kMismatch
-                              ? "reboot: the kernel module is of another version than libcuda.so.1"
-                              : "check the driver with nvidia-smi";
-  return faulty(concat("the NVIDIA driver cannot be started: cuInit fails with error ", code) +
-                    (text == nullptr ? "" : std::string(" (") + text + ")"),
-                fix);
+  const bool mismatch = code == kMismatch;
+  return faulty(
+      concat("the NVIDIA driver cannot be started: cuInit fails with error ", code) +
+          (text == nullptr ? "" : std::string(" (") + text + ")") +
+          (mismatch ? ", because its kernel module is of another version than libcuda.so.1" : ""),
+      mismatch            ? "reboot the machine"
+      : code == kNotReady ? "start the service nvidia-fabricmanager"
+                          : "check the driver with nvidia-smi");
 }
 
 NvidiaDriver ask() {
@@ -82,8 +83,11 @@ NvidiaDriver ask() {
                          kCudaMajor),
                   std::string("install ") + kDriverOfCuda);
   }
-  std::array<char, 128> name{};
-  if (get_name(name.data(), name.size(), 0) == kSuccess) answer.name = name.data();
+  for (int32_t device = 0; device < answer.devices; ++device) {
+    std::array<char, 128> name{};
+    const bool known = get_name(name.data(), name.size(), device) == kSuccess;
+    answer.names.emplace_back(known ? name.data() : "unknown");
+  }
   return answer;
 }
 
@@ -95,7 +99,8 @@ const NvidiaDriver& nvidia_driver() {
 }
 
 std::string device_name(int32_t index) {
-  return concat("cuda:", index, ", ", nvidia_driver().name);
+  return concat("cuda:", index, ", ", nvidia_driver().names.at(static_cast<size_t>(index))) +
+         visible_text();
 }
 
 }  // namespace yoke

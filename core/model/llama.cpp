@@ -45,7 +45,8 @@ struct Attention : Module {
                      const at::Tensor& x,
                      const RopeCache::Angles& a,
                      const ops::Documents& documents) const {
-    auto qkv = ops::linears(x, {dropped(*q_proj), dropped(*k_proj), v_proj->matrix()});
+    auto qkv = ops::linears(
+        x, {with_lifetime(*q_proj, 1), with_lifetime(*k_proj, q_norm ? 2 : 1), v_proj->matrix()});
     // The number of heads is inferred (-1), because with tensor parallelism a rank holds only some.
     for (at::Tensor& t : qkv) t = t.view({t.size(0), t.size(1), -1, head_dim});
     if (q_norm) {
@@ -57,10 +58,11 @@ struct Attention : Module {
         residual, ops::causal_attention(q, k, qkv[2], window, documents), o_proj->matrix());
   }
 
-  // Returns a matrix whose product is not needed after the rotation.
-  static ops::Matrix dropped(const Linear& linear) {
+  // Queries and keys are not needed after their rotation, but values are. Norms of queries and keys
+  // keep their inputs, and would have to copy them if they were parts of one tensor.
+  static ops::Matrix with_lifetime(const Linear& linear, int lifetime) {
     ops::Matrix matrix = linear.matrix();
-    matrix.is_kept = false;
+    matrix.lifetime = lifetime;
     return matrix;
   }
 

@@ -88,8 +88,8 @@ std::string memory_advice(const YokePlan& plan,
       fitting.push_back(std::move(found));
   }
   if (fitting.empty()) {
-    return needs + "neither smaller micro-batches nor more shards are enough, so use more ranks " +
-           "(`yoke plan --layouts` lists what they need); " + options;
+    return needs + "no smaller micro-batch and no larger number of shards is known to be enough, " +
+           "so use more ranks (`yoke plan --layouts` lists what they need); " + options;
   }
   return needs + "this would need less: " + join(fitting, ", or ") + "; " + options;
 }
@@ -98,7 +98,7 @@ std::string memory_advice(const Job& job, int64_t room) {
   const auto peak_of = [&](const YokePlan& plan) -> int64_t {
     try {
       return forecast_of(job, plan).peak_bytes();
-    } catch (const Error&) {  // the backend refuses this plan
+    } catch (const std::exception&) {  // the backend refuses this plan
       return -1;
     }
   };
@@ -107,14 +107,17 @@ std::string memory_advice(const Job& job, int64_t room) {
 
 std::string memory_warning(int64_t needed, const DeviceMemory& memory, const std::string& device) {
   const int64_t room = memory.total_bytes - memory.other_bytes;
-  const std::string others = memory.other_bytes <= kOwnLibraries
-                                 ? ""
-                                 : bytes_text(memory.other_bytes) + " of the memory of " + device +
-                                       " are used by other programs, or by CUDA itself";
-  if (needed <= room) return others;
-  return "a step is forecast to need " + bytes_text(needed) + ", but " + device + " has only " +
-         bytes_text(room) + " for this rank" + (others.empty() ? "" : ": " + others) +
-         "; if the run fails, it says which changes would need less";
+  const std::string others =
+      memory.other_bytes <= kOwnLibraries
+          ? ""
+          : "other programs, or CUDA itself, use " + bytes_text(memory.other_bytes);
+  if (needed > room) {
+    return "a step is forecast to need at least " + bytes_text(needed) + ", but " + device +
+           " has only " + bytes_text(room) + " for this rank" +
+           (others.empty() ? "" : ", because " + others) +
+           "; if the run fails, it says which changes would need less";
+  }
+  return others.empty() ? "" : others + " of the memory of " + device;
 }
 
 }  // namespace yoke

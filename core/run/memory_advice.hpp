@@ -25,7 +25,8 @@ std::string memory_advice(const YokePlan& plan,
 std::string memory_advice(const Job& job, int64_t room);
 
 // Returns a warning if a step is forecast to need more bytes than the device has for this rank, or
-// if other programs use much of its memory; "" if neither is true.
+// if other programs use much of its memory; "" if neither is true. needed: bytes of the parts of a
+// forecast that are known. device: device_name().
 std::string memory_warning(int64_t needed, const DeviceMemory& memory, const std::string& device);
 
 }  // namespace yoke

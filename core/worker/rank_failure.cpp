@@ -3,6 +3,7 @@
 #include "core/worker/rank_failure.hpp"
 
 #include "core/base/exit_code.hpp"
+#include "core/base/text.hpp"
 #include "core/control/member.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "core/launch/device_failure.hpp"
@@ -15,25 +16,26 @@
 namespace yoke {
 namespace {
 
-// Returns the bytes of memory that are there for the tensors of a rank.
-int64_t room_of_rank(const RankDevice* device, int32_t local_ranks) {
-  if (device == nullptr) return total_memory_bytes() / local_ranks;
-  const DeviceMemory memory = device->memory();
-  return memory.total_bytes - memory.other_bytes;
+// Returns what a user can do about an allocation that has failed.
+std::string advice(const Job& job, const RankDevice* device, bool on_device, int32_t local_ranks) {
+  if (on_device && device != nullptr) {
+    const DeviceMemory memory = device->memory();
+    return memory_advice(job, memory.total_bytes - memory.other_bytes);
+  }
+  const int64_t machine = total_memory_bytes();
+  if (device == nullptr) return memory_advice(job, machine / local_ranks);
+  return "this is memory of the machine, not of the GPU: it has " + bytes_text(machine) + " for " +
+         concat(local_ranks, local_ranks == 1 ? " rank" : " ranks") + " and other programs";
 }
 
 std::string text_for_user(const Job& job,
                           const RankDevice* device,
                           int32_t local_ranks,
                           const std::string& text) {
-  if (lacks_memory(text)) {
-    // LibTorch appends where in its code the allocation failed.
-    return text.substr(0, text.find('\n')) + "; " +
-           memory_advice(job, room_of_rank(device, local_ranks));
-  }
+  if (const auto lack = memory_failure(text))
+    return lack->text + "; " + advice(job, device, lack->on_device, local_ranks);
   if (device == nullptr) return text;
-  const std::string known = explain_device_failure(text, device_name(device->device().index()));
-  return known == text ? text : known + how_to_continue(job);
+  return explain_device_failure(text, device_name(device->device().index()), how_to_continue(job));
 }
 
 }  // namespace

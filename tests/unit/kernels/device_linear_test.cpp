@@ -49,14 +49,14 @@ TEST_P(DeviceLinearTest, LinearsAgree) {
       {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})});
 }
 
-// Returns the rows of `all` as matrices that are neighbours in memory, and whether the product of
-// each is kept.
-std::vector<ops::Matrix> neighbours(const at::Tensor& all,
-                                    const std::vector<std::pair<int64_t, bool>>& parts) {
+using Parts = std::vector<std::pair<int64_t, int>>;  // rows and ops::Matrix::lifetime
+
+// Returns the rows of `all` as matrices that are neighbours in memory.
+std::vector<ops::Matrix> neighbours(const at::Tensor& all, const Parts& parts) {
   std::vector<ops::Matrix> matrices;
   int64_t begin = 0;
-  for (const auto& [rows, is_kept] : parts) {
-    matrices.emplace_back(all.narrow(0, begin, rows)).is_kept = is_kept;
+  for (const auto& [rows, lifetime] : parts) {
+    matrices.emplace_back(all.narrow(0, begin, rows)).lifetime = lifetime;
     begin += rows;
   }
   return matrices;
@@ -76,61 +76,61 @@ int products_of(const F& f) {
 // matrices of two tensors.
 template <class Linears, class Rotary, class Swiglu>
 Inputs uses(const Inputs& t, const Linears& linears, const Rotary& rotary, const Swiglu& swiglu) {
-  const Inputs qkv = linears(t[0], t[1], {{8, false}, {4, false}, {4, true}});
-  const auto heads = [](const at::Tensor& x) { return x.view({2, 3, -1, 4}); };
+  const Inputs qkv = linears(t[0], t[1], {{8, 1}, {4, 1}, {4, 0}});
+  const auto heads = [](const at::Tensor& x) { return x.view({x.size(0), x.size(1), -1, 4}); };
   const auto [q, k] = rotary(heads(qkv[0]), heads(qkv[1]));
-  const Inputs hidden = linears(t[0], t[2], {{16, true}, {16, true}});
+  const Inputs hidden = linears(t[0], t[2], {{16, 0}, {16, 0}});
   return {q, k, qkv[2], swiglu(hidden[0], hidden[1])};
 }
 
-using Parts = std::vector<std::pair<int64_t, bool>>;
-
 TEST_P(DeviceLinearTest, ProductsWithNeighboursAgree) {
   const at::ScalarType wide = GetParam() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor angles = at::randn({2, 3, 2}, at::kDouble), cos = angles.cos(),
-                   sin = angles.sin();
-  expect_same(
-      [&](const Inputs& t) {
-        return uses(
-            t,
-            [](const at::Tensor& x, const at::Tensor& all, const Parts& parts) {
-              return ops::linears(x, neighbours(all, parts));
-            },
-            [&](const at::Tensor& q, const at::Tensor& k) {
-              return ops::rotary(q, k, cos.to(wide), sin.to(wide));
-            },
-            ops::swiglu);
-      },
-      [&](const Inputs& t) {
-        return uses(
-            t,
-            [](const at::Tensor& x, const at::Tensor& all, const Parts& parts) {
-              Inputs weights;
-              for (const ops::Matrix& m : neighbours(all, parts)) weights.push_back(m.weight);
-              return ops::composite::linears(x, weights);
-            },
-            [&](const at::Tensor& q, const at::Tensor& k) {
-              return ops::QueriesAndKeys{ops::composite::rotary(q, cos, sin),
-                                         ops::composite::rotary(k, cos, sin)};
-            },
-            ops::composite::swiglu);
-      },
-      {random({2, 3, 8}), random({16, 8}), random({32, 8})});
+  for (const auto& [batch, tokens] : {std::pair{2, 3}, {2, 1}, {1, 3}, {1, 1}}) {
+    const at::Tensor angles = at::randn({batch, tokens, 2}, at::kDouble), cos = angles.cos(),
+                     sin = angles.sin();
+    expect_same(
+        [&](const Inputs& t) {
+          return uses(
+              t,
+              [](const at::Tensor& x, const at::Tensor& all, const Parts& parts) {
+                return ops::linears(x, neighbours(all, parts));
+              },
+              [&](const at::Tensor& q, const at::Tensor& k) {
+                return ops::rotary(q, k, cos.to(wide), sin.to(wide));
+              },
+              ops::swiglu);
+        },
+        [&](const Inputs& t) {
+          return uses(
+              t,
+              [](const at::Tensor& x, const at::Tensor& all, const Parts& parts) {
+                Inputs weights;
+                for (const ops::Matrix& m : neighbours(all, parts)) weights.push_back(m.weight);
+                return ops::composite::linears(x, weights);
+              },
+              [&](const at::Tensor& q, const at::Tensor& k) {
+                return ops::QueriesAndKeys{ops::composite::rotary(q, cos, sin),
+                                           ops::composite::rotary(k, cos, sin)};
+              },
+              ops::composite::swiglu);
+        },
+        {random({batch, tokens, 8}), random({16, 8}), random({32, 8})});
+  }
 }
 
-// Products of which one is kept and the others are not have memory of their own.
-TEST_P(DeviceLinearTest, NeighboursAreMultipliedTogetherIfTheirProductsLiveAsLong) {
+TEST_P(DeviceLinearTest, NeighboursAreMultipliedTogetherIfTheirProductsHaveOneLifetime) {
   const at::Tensor x = random({2, 3, 8}), all = random({16, 8});
   Inputs y;
   const auto products = [&](const Parts& parts) {
     return products_of([&] { y = ops::linears(x, neighbours(all, parts)); });
   };
-  EXPECT_EQ(products({{8, true}, {4, true}, {4, true}}), 1);
+  EXPECT_EQ(products({{8, 0}, {4, 0}, {4, 0}}), 1);
   EXPECT_TRUE(y[0].is_alias_of(y[2]));
-  EXPECT_EQ(products({{8, false}, {4, false}, {4, true}}), 2);
+  EXPECT_EQ(products({{8, 1}, {4, 1}, {4, 0}}), 2);
   EXPECT_TRUE(y[0].is_alias_of(y[1]));
   EXPECT_FALSE(y[0].is_alias_of(y[2]));
-  EXPECT_EQ(products({{8, false}, {4, true}, {4, false}}), 3);
+  EXPECT_EQ(products({{8, 0}, {4, 1}, {4, 1}}), 2);
+  EXPECT_EQ(products({{8, 1}, {4, 0}, {4, 1}}), 3);
   EXPECT_EQ(products_of([&] {
               ops::linears(x, {all.narrow(0, 8, 8), all.narrow(0, 0, 8)});
             }),
@@ -149,6 +149,22 @@ TEST_P(DeviceLinearTest, LinearAddAgreesWithAndWithoutBias) {
         return Inputs{sum, sum + t[3]};
       },
       {random({2, 3, 6}), random({2, 3, 8}), random({6, 8}), random({6})});
+}
+
+// A product that is a part of another one may be the residual, as with adapters.
+TEST_P(DeviceLinearTest, LinearAddTakesAResidualWithGaps) {
+  at::Tensor part;
+  expect_same(
+      [&](const Inputs& t) {
+        part = ops::linears(t[0], neighbours(t[1], {{6, 0}, {6, 0}}))[0];
+        return Inputs{ops::linear_add(part, t[0], t[2])};
+      },
+      [](const Inputs& t) {
+        const at::Tensor first = ops::composite::linears(t[0], {t[1].narrow(0, 0, 6)})[0];
+        return Inputs{ops::composite::linear_add(first, t[0], t[2])};
+      },
+      {random({2, 3, 8}), random({12, 8}), random({6, 8})});
+  EXPECT_EQ(part.stride(1), 12);
 }
 
 // The rows of the logits begin 576 elements apart.
@@ -240,6 +256,33 @@ TEST_P(DeviceLinearTest, GradientsOfNeighboursAreAddedTogether) {
   }
   queue.run();
   expect_sums(4, 2);
+}
+
+// Neighbours of which only one is trained: their gradients are not multiplied together.
+TEST_P(DeviceLinearTest, GradientsOfNeighboursMayBeWantedForOneOnly) {
+  const at::Tensor x = random({2, 3, 8}), all = random({40, 8});
+  const auto leaf = [](const at::Tensor& t, bool trained = true) {
+    return t.detach().set_requires_grad(trained);
+  };
+  const auto backward = [&](const Inputs& w) {
+    const at::Tensor input = leaf(x.clone());
+    const Inputs y = ops::linears(input, {w[0], w[1], w[2]});
+    torch::autograd::backward({ops::swiglu(y[1], y[2]).sum() + y[0].sum()});
+    return input.grad();
+  };
+  const auto parts = [&](const at::Tensor& of, bool trained) {
+    return Inputs{
+        leaf(of.narrow(0, 0, 8)), leaf(of.narrow(0, 8, 16), trained), leaf(of.narrow(0, 24, 16))};
+  };
+  const Inputs w = parts(all, false), wide = parts(all.to(at::kDouble), true);
+  const at::Tensor dx = backward(w);
+  const at::Tensor input = leaf(x.to(at::kDouble));
+  const Inputs y = ops::composite::linears(input, wide);
+  torch::autograd::backward({ops::composite::swiglu(y[1], y[2]).sum() + y[0].sum()});
+  expect_close(dx, input.grad(), "input");
+  EXPECT_FALSE(w[1].grad().defined());
+  expect_close(w[0].grad(), wide[0].grad(), "first");
+  expect_close(w[2].grad(), wide[2].grad(), "last");
 }
 
 // In bf16, a sum of many equal gradients in fp32 keeps what a sum in bf16 would lose.

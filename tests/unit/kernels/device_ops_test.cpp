@@ -162,6 +162,31 @@ INSTANTIATE_TEST_SUITE_P(Types,
                          ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf),
                          [](const auto& info) { return std::string(c10::toString(info.param)); });
 
+TEST(StridedRows, HaveGaps) {
+  const StridedRows rows{8, 20};
+  EXPECT_EQ(rows.at(7), 7);
+  EXPECT_EQ(rows.at(8), 20);
+  EXPECT_EQ(rows.at(19), 43);
+  EXPECT_EQ(rows.at((int64_t{1} << 32) + 3), (int64_t{1} << 29) * 20 + 3);
+  EXPECT_EQ((StridedRows{8, 8}.at(19)), 19);
+  EXPECT_TRUE((StridedRows{8, 16}.takes_packs<float>()));
+  EXPECT_FALSE((StridedRows{8, 18}.takes_packs<float>()));
+  EXPECT_FALSE((StridedRows{6, 16}.takes_packs<float>()));
+  EXPECT_TRUE((StridedRows{6, 6}.takes_packs<float>()));
+}
+
+// A dim of size 1 may have any stride.
+TEST_P(DeviceOpsTest, SwigluTakesMeaninglessStrides) {
+  expect_same(
+      [](const Inputs& t) {
+        return Inputs{device::swiglu(t[0].transpose(0, 1), t[1].transpose(0, 1))};
+      },
+      [](const Inputs& t) {
+        return Inputs{ops::composite::swiglu(t[0].transpose(0, 1), t[1].transpose(0, 1))};
+      },
+      {random({1, 5, 8}), random({1, 5, 8})});
+}
+
 TEST(DeviceOps, BadNumbersAndTargetsMakeTheLossNaN) {
   const testing::EmulatedCuda cuda;
   const double infinity = std::numeric_limits<double>::infinity();

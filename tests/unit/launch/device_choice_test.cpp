@@ -85,8 +85,15 @@ TEST(UnusedDevices, AreNotedIfADriverIsFaultyAndNothingElseSaysSo) {
   f.driver = {.problem = "the driver is too old", .fix = "install another", .is_faulty = true};
   EXPECT_EQ(note_on_unused_devices(f),
             "this run computes on the CPU: the driver is too old; install another");
-  f.asked = "cpu";
-  EXPECT_EQ(note_on_unused_devices(f), "");
+  EXPECT_FALSE(runs_on_cuda(f));
+  for (const auto hide : {+[](DeviceFacts& other) { other.asked = "cpu"; },
+                          +[](DeviceFacts& other) { other.built = false; },
+                          +[](DeviceFacts& other) { other.declared = kCpu; },
+                          +[](DeviceFacts& other) { other.threads = true; }}) {
+    DeviceFacts other = f;
+    hide(other);
+    EXPECT_EQ(note_on_unused_devices(other), "");
+  }
 }
 
 std::string refusal(int32_t local_rank, int32_t visible, const char* variable) {

@@ -7,6 +7,7 @@
 namespace yoke {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -33,6 +34,17 @@ TEST(ExplainDeviceFailure, LeavesOtherMessagesAlone) {
     EXPECT_EQ(explained(text), text);
 }
 
+TEST(ExplainDeviceFailure, SaysHowToContinueIfTheDeviceHasWorkedBefore) {
+  const auto continued = [](const std::string& message) {
+    return explain_device_failure(message, "cuda:0, GPU", "; to continue, do this");
+  };
+  EXPECT_THAT(continued("CUDA error: uncorrectable ECC error encountered"),
+              EndsWith("counts the faults; to continue, do this"));
+  EXPECT_THAT(continued("CUDA error: no kernel image is available for execution on the device"),
+              Not(HasSubstr("to continue")));
+  EXPECT_EQ(continued("the loss is NaN"), "the loss is NaN");
+}
+
 TEST(ExplainDeviceFailure, TellsFaultsOfProgramsFromThoseOfOtherProcesses) {
   EXPECT_THAT(explained("CUDA error: an illegal memory access was encountered"),
               HasSubstr("Xid 13, 31 and 43 are faults of programs"));
@@ -53,15 +65,25 @@ TEST(ExplainDeviceFailure, KnowsTheTextsOfTheInstalledRunTime) {
     const std::string text = text_of(code);
     EXPECT_NE(explained(text), text) << code;
   }
-  EXPECT_TRUE(lacks_memory(text_of(2)));
+  EXPECT_TRUE(memory_failure("CUDA error: " + std::string(text_of(2))).value().on_device);
 }
 #endif
 
-TEST(LacksMemory, KnowsTheTextsOfLibTorch) {
-  EXPECT_TRUE(lacks_memory("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total"));
-  EXPECT_TRUE(lacks_memory("DefaultCPUAllocator: can't allocate memory: you tried to allocate"));
-  EXPECT_TRUE(lacks_memory("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"));
-  EXPECT_FALSE(lacks_memory("CUDA error: misaligned address"));
+TEST(MemoryFailure, TellsMemoryOfADeviceFromThatOfTheMachine) {
+  for (const char* text : {"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total",
+                           "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"})
+    EXPECT_TRUE(memory_failure(text).value().on_device) << text;
+  for (const char* text : {"DefaultCPUAllocator: can't allocate memory: you tried to allocate",
+                           "writing a.bin: Cannot allocate memory",
+                           "std::bad_alloc",
+                           "out of memory"})
+    EXPECT_FALSE(memory_failure(text).value().on_device) << text;
+  EXPECT_FALSE(memory_failure("CUDA error: misaligned address").has_value());
+}
+
+TEST(MemoryFailure, KeepsTheMessageUpToTheEndOfItsLine) {
+  EXPECT_EQ(memory_failure("step 7:\nCUDA out of memory. Tried 2 GiB.\nframe #0: f\n").value().text,
+            "step 7:\nCUDA out of memory. Tried 2 GiB.");
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ TEST(MemoryAdvice, LeavesOutWhatIsNotEnough) {
   EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 45 * kGiB),
               HasSubstr("this would need less: train.micro_batch=1 (42.0 GiB); "));
   EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 41 * kGiB),
-              HasSubstr("neither smaller micro-batches nor more shards are enough"));
+              HasSubstr("no smaller micro-batch and no larger number of shards is known to be "));
   EXPECT_THAT(memory_advice(eight_ranks(1), "some", peak, 30 * kGiB),
               HasSubstr("this would need less: dp_degree=2 dp_shards=4 (26.0 GiB); "));
 }
@@ -68,21 +68,21 @@ TEST(MemoryAdvice, IsGeneralIfTheBackendForecastsNothing) {
 TEST(MemoryWarning, IsGivenIfAStepNeedsMoreThanTheDeviceHasForIt) {
   DeviceMemory memory{.total_bytes = 140 * kGiB, .other_bytes = kGiB};
   EXPECT_EQ(memory_warning(139 * kGiB, memory, "cuda:1, GPU"), "");
-  EXPECT_EQ(memory_warning(-1, memory, "cuda:1, GPU"), "");
   EXPECT_EQ(memory_warning(150 * kGiB, memory, "cuda:1, GPU"),
-            "a step is forecast to need 150.0 GiB, but cuda:1, GPU has only 139.0 GiB for this "
-            "rank; if the run fails, it says which changes would need less");
+            "a step is forecast to need at least 150.0 GiB, but cuda:1, GPU has only 139.0 GiB for "
+            "this rank; if the run fails, it says which changes would need less");
   memory.other_bytes = 100 * kGiB;
-  EXPECT_EQ(memory_warning(50 * kGiB, memory, "cuda:1, GPU"),
-            "a step is forecast to need 50.0 GiB, but cuda:1, GPU has only 40.0 GiB for this rank: "
-            "100.0 GiB of the memory of cuda:1, GPU are used by other programs, or by CUDA itself; "
-            "if the run fails, it says which changes would need less");
+  EXPECT_EQ(
+      memory_warning(50 * kGiB, memory, "cuda:1, GPU"),
+      "a step is forecast to need at least 50.0 GiB, but cuda:1, GPU has only 40.0 GiB for "
+      "this rank, because other programs, or CUDA itself, use 100.0 GiB; if the run fails, it "
+      "says which changes would need less");
 }
 
 TEST(MemoryWarning, IsGivenIfAnotherProgramUsesMuch) {
   const DeviceMemory memory{.total_bytes = 140 * kGiB, .other_bytes = 20 * kGiB};
   EXPECT_EQ(memory_warning(50 * kGiB, memory, "cuda:0, GPU"),
-            "20.0 GiB of the memory of cuda:0, GPU are used by other programs, or by CUDA itself");
+            "other programs, or CUDA itself, use 20.0 GiB of the memory of cuda:0, GPU");
 }
 
 }  // namespace
