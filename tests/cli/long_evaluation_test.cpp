@@ -19,10 +19,12 @@ class LongEvaluation : public ::testing::TestWithParam<int> {
     for (int i = 0; text.size() < 3'000'000; ++i) text += "the ox " + std::to_string(i) + "; ";
     here_.folder().write("text.txt", text);
   }
-  // Returns the command line of the run, for a shell.
+  // Returns the command line of the run, for a shell. On a busy machine, several threads of a rank
+  // would wait for each other for most of the time.
   std::string command(const std::string& more) const {
-    return Playground::program() + " train run.toml data.holdout=0.9 run.dir=runs/r " + more +
-           " --nproc " + std::to_string(GetParam());
+    return "OMP_NUM_THREADS=1 " + Playground::program() +
+           " train run.toml data.holdout=0.9 run.dir=runs/r " + more + " --nproc " +
+           std::to_string(GetParam());
   }
   SubprocessResult shell(const std::string& script) const {
     SubprocessOptions options;
