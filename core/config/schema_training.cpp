@@ -325,7 +325,7 @@ std::vector<Key> training_keys() {
        kAny,
        "",
        kFree,
-       "make NCCL's communicators from one of all ranks, which connects faster"},
+       "split NCCL's communicators off one of all ranks, which is meant to connect faster"},
 
       {"launch.join_timeout",
        FIELD(launch.join_timeout),

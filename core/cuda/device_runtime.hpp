@@ -27,8 +27,8 @@ struct DeviceGroup {
   int32_t rank = 0;                       // index of this rank in ranks
   std::chrono::milliseconds timeout{};    // limit of each collective
   NcclSettings settings{};
-  // A connected group of all ranks, from which this one is made faster than from nothing; then all
-  // ranks must connect a group at the same time. NULL = none.
+  // A connected group of all ranks that this group is split from; NULL = connect it on its own. A
+  // split is collective over the parent: all its ranks must connect a group at the same time.
   c10d::Backend* parent = nullptr;
 };
 
@@ -91,8 +91,8 @@ class DeviceRuntime {
                         const at::Tensor& weight,
                         double eps) = 0;
   // Writes the gradients of x and weight, given that of y. residual [N, D]: a gradient that is
-  // added to dx. out.dweight: [D], of the type of x or wide. out.accumulates: the gradient is added
-  // to the numbers that are there.
+  // added to dx. out.dweight: [D], of the type of x or wide. out.accumulates: the gradient of the
+  // weight is added to what dweight contains; dx is always overwritten.
   virtual void rms_norm_backward(const NormGradients& out,
                                  const at::Tensor& dy,
                                  const at::Tensor& residual,
@@ -126,15 +126,15 @@ class DeviceRuntime {
   // Makes LibTorch use only kernels that give the same bits in every run, also where they are
   // slower than others. Call it before the first operator. Affects the whole process.
   virtual void use_deterministic_kernels() = 0;
-  // Decides whether multiply() finds the fastest algorithm for each shape by trying several, which
-  // differ in the last bits of their results. Call it before the first operator. Affects the whole
-  // process.
+  // Decides whether multiply() tries several algorithms at the first product of a shape, and keeps
+  // the fastest. Not for results above 256 MiB, nor while a graph is recorded. The algorithms
+  // differ in the last bits. Call it before the first operator. Affects the whole process.
   virtual void measure_products(bool measures) = 0;
   // Returns whether the device has units for products in fp8.
   virtual bool multiplies_fp8(c10::Device device) = 0;
   // Rounds the contiguous bf16 matrix x, whose address is a multiple of 16 bytes and whose number
-  // of columns is a multiple of 16, and fills the
-  // tensors of `as_is` and `transposed`; NULL = not wanted. If both are wanted, they have the same
+  // of columns is a multiple of 16, and fills the tensors of `as_is` and `transposed`; NULL = not
+  // wanted. If both are wanted, they have the same
   // dtype. The scales are those of fp8::scale_of(): one for each line of a result whose `unscale`
   // is [lines, 1], and otherwise one for x. Results with one scale may share the tensor `unscale`.
   virtual void round_to_fp8(const at::Tensor& x,

@@ -30,7 +30,7 @@ constexpr int kRepetitions = 5;  // products per trial
 constexpr int64_t kLargestTrial = int64_t{256} << 20;
 
 void check(cublasStatus_t status, const char* call) {
-  TORCH_CHECK(status == CUBLAS_STATUS_SUCCESS, call, ": ", cublasLtGetStatusString(status));
+  TORCH_CHECK(status == CUBLAS_STATUS_SUCCESS, call, ": ", cublasLtGetStatusName(status));
 }
 
 cudaDataType_t data_type(at::ScalarType type) {

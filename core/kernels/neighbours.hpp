@@ -7,14 +7,14 @@
 
 namespace yoke::ops {
 
-// Returns whether the rows (the last dim) of t are contiguous and at equal distances of at least
-// `columns` elements.
+// Returns whether t has at least two dims, its last dim is contiguous, and its rows begin at equal
+// distances of at least `columns` elements.
 bool has_regular_rows(const at::Tensor& t, int64_t columns);
 
 // Returns whether contiguous matrices [rows_i, columns] follow each other immediately.
 bool are_stacked(at::TensorList matrices);
-// Returns such matrices as one matrix [sum of rows_i, columns], which shares their memory but does
-// not keep it alive.
+// Returns such matrices as one matrix [sum of rows_i, columns]. It shares their memory, but does
+// not keep it alive unless there is only one.
 at::Tensor stacked(at::TensorList matrices);
 
 // Returns whether each row of tensors [..., columns_i] continues the row of the tensor before, and
@@ -30,7 +30,7 @@ std::vector<at::Tensor> empty_side_by_side(at::IntArrayRef sizes,
                                            at::IntArrayRef columns,
                                            const at::TensorOptions& options);
 
-// Returns the parts of a tensor that have these numbers of columns (the last dim), side by side.
+// Splits a tensor along its last dim into views with these numbers of columns.
 std::vector<at::Tensor> parts_of(const at::Tensor& all, at::IntArrayRef columns);
 
 }  // namespace yoke::ops

@@ -46,8 +46,8 @@ struct Matrix {
   Product product;
   bool input_first;
   LowRank adapter{};
-  // Which products are needed equally long: those with the same number. If their weights are
-  // neighbours in memory, they may be parts of one tensor, which lives until none is needed.
+  // Results with the same number are released at about the same time. If their weights are also
+  // adjacent in memory, the results may share one buffer, which lives as long as any of them.
   int lifetime = 0;
 };
 

@@ -53,10 +53,14 @@ bool runs_on_cuda(const DeviceFacts& facts) {
 }
 
 std::string note_on_unused_devices(const DeviceFacts& facts) {
-  if (facts.asked != "auto" || !facts.driver.is_faulty) return "";
+  if (facts.asked != "auto") return "";
+  if (facts.driver.devices == 0 && !facts.driver.is_faulty) return "";  // there is none to use
+  // A driver is not worth repairing for a run that cannot use it.
   DeviceFacts repaired = facts;
-  repaired.driver.devices = std::max(1, facts.local_ranks);
-  if (!obstacle(repaired).empty()) return "";
+  if (facts.driver.is_faulty) repaired.driver.devices = std::max(1, facts.local_ranks);
+  const std::string other = obstacle(repaired);
+  if (!other.empty()) return facts.driver.is_faulty ? "" : "this run computes on the CPU: " + other;
+  if (!facts.driver.is_faulty) return "";
   return "this run computes on the CPU: " + facts.driver.problem + "; " + facts.driver.fix;
 }
 

@@ -26,8 +26,8 @@ struct DeviceFacts {
 // but cannot be used, or if the run must use the CPU but the backend does not support it.
 bool runs_on_cuda(const DeviceFacts& facts);
 
-// Returns a note for the user if a run with device = auto computes on the CPU only because the
-// driver of this machine has a fault; else "".
+// Returns a note for the user if a run with device = auto computes on the CPU although this machine
+// has GPUs, or only because its driver has a fault; else "".
 std::string note_on_unused_devices(const DeviceFacts& facts);
 
 // Returns the index of this rank's device among the `visible` devices of the process: 0 if there is

@@ -13,19 +13,31 @@ namespace {
 struct Known {
   const char* text;  // text of cudaGetErrorString()
   const char* meaning;
-  bool in_a_run;  // whether the device has worked before
+  bool in_a_run;  // whether it can happen in the middle of a run
 };
 
 constexpr const char* kMemoryFault =
-    "the memory of this GPU has a fault; reset the GPU (nvidia-smi --gpu-reset) or leave it out "
-    "with CUDA_VISIBLE_DEVICES before the run continues. `nvidia-smi -q -d ECC` counts the faults";
+    "the memory of this GPU has a fault (`nvidia-smi -q -d ECC` counts them). Reset the GPU as "
+    "root "
+    "(nvidia-smi --gpu-reset -i N, with N as nvidia-smi counts), or leave it out with "
+    "CUDA_VISIBLE_DEVICES and start fewer ranks";
 constexpr const char* kLinkFault =
-    "the NVLink connections of this GPU have a fault; leave the GPU out with CUDA_VISIBLE_DEVICES "
-    "before the run continues. `nvidia-smi nvlink --errorcounters` counts the faults";
+    "the NVLink connections of this GPU have a fault (`nvidia-smi nvlink --errorcounters` counts "
+    "them). Leave the GPU out with CUDA_VISIBLE_DEVICES and start fewer ranks";
+constexpr const char* kPeerFault =
+    "a kernel has accessed the memory of another GPU wrongly, or the hardware has a fault. `dmesg "
+    "| "
+    "grep Xid`, as root, may tell which";
 constexpr const char* kKernelFault =
-    "a kernel of this run or the GPU itself has failed. `dmesg | grep Xid` on this machine, as "
-    "root, tells which: Xid 13, 31 and 43 are faults of programs, most others are faults of the "
-    "hardware";
+    "a kernel of this run or the GPU has failed. If it happens again on another GPU, a kernel is "
+    "at "
+    "fault; a run with CUDA_LAUNCH_BLOCKING=1 fails where it is launched. `dmesg | grep Xid`, as "
+    "root, often tells: 13, 31 and 43 usually point to a program, most others to the hardware";
+constexpr const char* kCheckFailed =
+    "a check in a kernel has failed, e.g. an index outside of a tensor; a run with "
+    "CUDA_LAUNCH_BLOCKING=1 fails where the kernel is launched";
+constexpr const char* kTooLong =
+    "a kernel took longer than a GPU that also draws a display allows; use a GPU without a display";
 constexpr const char* kInUse =
     "another process uses the GPU and excludes others; `nvidia-smi` lists the processes, and "
     "`nvidia-smi -q -d COMPUTE` shows the compute mode";
@@ -36,10 +48,10 @@ constexpr const char* kUnknownGpu =
 constexpr std::array kKnown{
     Known{"uncorrectable ECC error encountered", kMemoryFault, true},
     Known{"uncorrectable NVLink error detected during the execution", kLinkFault, true},
-    Known{"Invalid access of peer GPU memory over nvlink or a hardware error", kLinkFault, true},
+    Known{"Invalid access of peer GPU memory over nvlink or a hardware error", kPeerFault, true},
     Known{"an illegal memory access was encountered", kKernelFault, true},
-    Known{"the launch timed out and was terminated", kKernelFault, true},
-    Known{"device-side assert triggered", kKernelFault, true},
+    Known{"the launch timed out and was terminated", kTooLong, true},
+    Known{"device-side assert triggered", kCheckFailed, true},
     Known{"hardware stack error", kKernelFault, true},
     Known{"an illegal instruction was encountered", kKernelFault, true},
     Known{"misaligned address", kKernelFault, true},
@@ -51,13 +63,14 @@ constexpr std::array kKnown{
     Known{"no kernel image is available for execution on the device", kUnknownGpu, false},
 };
 
-// Texts about memory of a device, and of the machine. The first ones contain one of the last.
-constexpr std::array kOnDevice{"CUDA out of memory",
-                               "CUDA error: out of memory",
+// What messages say if an allocation fails, and what those about memory of a device also contain.
+constexpr std::array kNoMemory{"out of memory",
+                               "can't allocate memory",
+                               "Cannot allocate memory",
+                               "std::bad_alloc",
                                "CUBLAS_STATUS_ALLOC_FAILED",
                                "CUDNN_STATUS_ALLOC_FAILED"};
-constexpr std::array kOnMachine{
-    "can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "out of memory"};
+constexpr std::array kOfDevice{"CUDA", "Cuda", "CUBLAS", "CUDNN"};
 
 // Returns the message up to the end of the line that contains position `at`.
 std::string until_line_end(const std::string& message, size_t at) {
@@ -67,13 +80,13 @@ std::string until_line_end(const std::string& message, size_t at) {
 }  // namespace
 
 std::optional<MemoryFailure> memory_failure(const std::string& message) {
-  for (const char* text : kOnDevice) {
-    if (const size_t at = message.find(text); at != std::string::npos)
-      return MemoryFailure{true, until_line_end(message, at)};
-  }
-  for (const char* text : kOnMachine) {
-    if (const size_t at = message.find(text); at != std::string::npos)
-      return MemoryFailure{false, until_line_end(message, at)};
+  for (const char* text : kNoMemory) {
+    const size_t at = message.find(text);
+    if (at == std::string::npos) continue;
+    MemoryFailure failure{false, until_line_end(message, at)};
+    for (const char* name : kOfDevice)
+      failure.on_device = failure.on_device || failure.text.find(name) != std::string::npos;
+    return failure;
   }
   return std::nullopt;
 }

@@ -13,15 +13,17 @@ struct NvidiaDriver {
   std::vector<std::string> names;  // names of the devices
   std::string problem;  // if devices = 0, why: "no NVIDIA driver is installed (...)"; else ""
   std::string fix;      // what the user can do about the problem
-  // Whether the problem lies in a driver that is installed, so that it may hide devices.
+  // Whether a driver is installed but cannot be used, so that this machine may have devices after
+  // all.
   bool is_faulty = false;
 };
 
 // Returns what the driver reports. It is queried once per process. Thread-safe.
 const NvidiaDriver& nvidia_driver();
 
-// Returns what a user needs to find a device: "cuda:0, NVIDIA H200", and CUDA_VISIBLE_DEVICES if it
-// is set, because CUDA numbers only the devices that it lists.
+// Returns the name of a device for messages: "cuda:0, NVIDIA H200", followed by the value of
+// CUDA_VISIBLE_DEVICES if that is set, because then the numbers count only the devices that it
+// lists. Requires 0 <= index < nvidia_driver().devices.
 std::string device_name(int32_t index);
 
 }  // namespace yoke

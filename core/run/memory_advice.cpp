@@ -74,22 +74,29 @@ std::string memory_advice(const YokePlan& plan,
       "`yoke backends info " + backend + "` lists options that may save memory";
   const int64_t now = peak_of(plan);
   if (now < 0) {
-    return concat("use smaller micro-batches (train.micro_batch, now ", plan.micro_batch) +
-           ") or more ranks; " + options;
+    const std::string smaller =
+        plan.micro_batch > 1
+            ? concat("use smaller micro-batches (train.micro_batch, now ", plan.micro_batch, "); ")
+            : "";
+    return smaller + options;
   }
-  // Not all of the room may be there, and a forecast does not contain everything.
-  const int64_t goal = std::min(room, now / 10 * 9);
-  const std::string needs = "a step of this run is forecast to need " + bytes_text(now) +
-                            " for each rank, whose share of the memory is " + bytes_text(room) +
-                            "; ";
+  // The allocation failed, so the forecast is too low or not all of the room is free. Either way,
+  // a change must leave a margin.
+  const int64_t goal = std::min(room, now) / 10 * 9;
+  const std::string needs = "a step of this run is forecast to need up to " + bytes_text(now) +
+                            " in a rank, whose share of the memory is " + bytes_text(room) +
+                            (now > room ? "; "
+                                        : ", so the forecast is too low, or another limit applies "
+                                          "(a container, ulimit, other programs); ");
   std::vector<std::string> fitting;
   for (const auto& changes : {smaller_micro_batches(plan), more_shards(plan)}) {
     if (std::string found = first_that_fits(peak_of, changes, goal); !found.empty())
       fitting.push_back(std::move(found));
   }
   if (fitting.empty()) {
-    return needs + "no smaller micro-batch and no larger number of shards is known to be enough, " +
-           "so use more ranks (`yoke plan --layouts` lists what they need); " + options;
+    return needs + "no smaller micro-batch and no larger number of shards is known to be enough; " +
+           "`yoke plan CONFIG --nproc N --layouts` shows what each layout of N ranks needs; " +
+           options;
   }
   return needs + "this would need less: " + join(fitting, ", or ") + "; " + options;
 }
@@ -112,12 +119,12 @@ std::string memory_warning(int64_t needed, const DeviceMemory& memory, const std
           ? ""
           : "other programs, or CUDA itself, use " + bytes_text(memory.other_bytes);
   if (needed > room) {
-    return "a step is forecast to need at least " + bytes_text(needed) + ", but " + device +
-           " has only " + bytes_text(room) + " for this rank" +
+    return "a step is forecast to need at least " + bytes_text(needed) + ", but only " +
+           bytes_text(room) + " are available to this rank (" + device + ")" +
            (others.empty() ? "" : ", because " + others) +
-           "; if the run fails, it says which changes would need less";
+           "; if an allocation fails, the run says which changes would need less";
   }
-  return others.empty() ? "" : others + " of the memory of " + device;
+  return others.empty() ? "" : others + " of the memory of " + device + "; nvidia-smi lists them";
 }
 
 }  // namespace yoke

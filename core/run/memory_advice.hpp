@@ -10,8 +10,8 @@
 
 namespace yoke {
 
-// Returns the memory that the rank which needs the most has at its peak, in bytes; -1 if that is
-// unknown or if the plan is impossible.
+// Returns the peak memory of the rank that needs the most, in bytes; -1 if the backend does not
+// know it or refuses the plan.
 using PeakOfPlan = std::function<int64_t(const YokePlan&)>;
 
 // Returns the sentence that follows the message of an allocation that has failed: what a step needs

@@ -24,8 +24,8 @@ std::string advice(const Job& job, const RankDevice* device, bool on_device, int
   }
   const int64_t machine = total_memory_bytes();
   if (device == nullptr) return memory_advice(job, machine / local_ranks);
-  return "this is memory of the machine, not of the GPU: it has " + bytes_text(machine) + " for " +
-         concat(local_ranks, local_ranks == 1 ? " rank" : " ranks") + " and other programs";
+  return "this is memory of the machine, not of the GPU: it has " + bytes_text(machine) +
+         " in all; end other programs, or start fewer ranks on this machine";
 }
 
 std::string text_for_user(const Job& job,
@@ -54,6 +54,8 @@ std::string how_to_continue(const Job& job) {
 }
 
 Error in_terms_of_user(const Job& job, const World& world, int32_t local_ranks, const Error& e) {
+  const bool of_another = e.rank() >= 0 && e.rank() != world.rank();
+  if (of_another || exit_code_of(e) == kExitRankLost) return e;
   try {
     const std::string text = text_for_user(job, world.device(), local_ranks, e.what());
     return Error(e.code(), text, e.rank(), e.step());

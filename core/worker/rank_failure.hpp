@@ -17,12 +17,14 @@ int exit_code_of(const Error& e);
 // if the run saves no checkpoints.
 std::string how_to_continue(const Job& job);
 
-// Returns the error, with what it means and what to do if it is about memory or about a device that
-// has failed. local_ranks: ranks on this machine, which share the memory of the CPU.
+// Returns the error with an explanation and advice if this rank has run out of memory or its device
+// has failed. An error that reports the failure of another rank is returned unchanged, because that
+// rank has explained it. local_ranks: ranks on this machine, which share its memory. Never throws.
 Error in_terms_of_user(const Job& job, const World& world, int32_t local_ranks, const Error& e);
 
-// Tells the other ranks why this one ends. Returns the text for the user: if this rank has only
-// lost its peers, it begins with the first cause, which names the rank that was lost.
+// Reports the failure of this rank to the others. Returns the text for the user. If this rank fails
+// only because others were lost, the text begins with the first failure of the run. If the error
+// names a rank, it begins with that rank, its host and its process.
 std::string explained(World& world, const Error& e);
 
 }  // namespace yoke

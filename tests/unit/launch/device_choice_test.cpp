@@ -77,7 +77,17 @@ TEST(RunsOnCuda, RefusesTheCpuForABackendThatKnowsDevicesOnly) {
   EXPECT_THROW(runs_on_cuda(f), Error);
 }
 
-TEST(UnusedDevices, AreNotedIfADriverIsFaultyAndNothingElseSaysSo) {
+TEST(UnusedDevices, AreNotedWithTheReason) {
+  DeviceFacts f = facts("auto");
+  f.local_ranks = 3;
+  EXPECT_EQ(note_on_unused_devices(f),
+            "this run computes on the CPU: 3 ranks are to start on this machine, which has 2 CUDA "
+            "devices, and NCCL needs one for each; start fewer, or use device=cpu");
+  f.asked = "cpu";
+  EXPECT_EQ(note_on_unused_devices(f), "");
+}
+
+TEST(UnusedDevices, AreNotedIfADriverIsFaultyAndNothingElseStandsInTheWay) {
   DeviceFacts f = facts("auto");
   EXPECT_EQ(note_on_unused_devices(f), "");
   f.driver = {.problem = "no NVIDIA driver is installed", .fix = "use device=cpu"};

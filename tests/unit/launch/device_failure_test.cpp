@@ -24,7 +24,7 @@ TEST(ExplainDeviceFailure, SaysWhatItMeansInsteadOfHowToDebugKernels) {
       "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n");
   EXPECT_THAT(text,
               StartsWith("step 7: CUDA error: uncorrectable ECC error encountered (cuda:3, NVIDIA "
-                         "H200): the memory of this GPU has a fault; "));
+                         "H200): the memory of this GPU has a fault "));
   EXPECT_THAT(text, HasSubstr("nvidia-smi -q -d ECC"));
   EXPECT_THAT(text, Not(HasSubstr("\n")));
 }
@@ -39,7 +39,7 @@ TEST(ExplainDeviceFailure, SaysHowToContinueIfTheDeviceHasWorkedBefore) {
     return explain_device_failure(message, "cuda:0, GPU", "; to continue, do this");
   };
   EXPECT_THAT(continued("CUDA error: uncorrectable ECC error encountered"),
-              EndsWith("counts the faults; to continue, do this"));
+              EndsWith("start fewer ranks; to continue, do this"));
   EXPECT_THAT(continued("CUDA error: no kernel image is available for execution on the device"),
               Not(HasSubstr("to continue")));
   EXPECT_EQ(continued("the loss is NaN"), "the loss is NaN");
@@ -47,7 +47,7 @@ TEST(ExplainDeviceFailure, SaysHowToContinueIfTheDeviceHasWorkedBefore) {
 
 TEST(ExplainDeviceFailure, TellsFaultsOfProgramsFromThoseOfOtherProcesses) {
   EXPECT_THAT(explained("CUDA error: an illegal memory access was encountered"),
-              HasSubstr("Xid 13, 31 and 43 are faults of programs"));
+              HasSubstr("13, 31 and 43 usually point to a program"));
   EXPECT_THAT(explained("CUDA error: CUDA-capable device(s) is/are busy or unavailable"),
               HasSubstr("another process uses the GPU"));
 }
@@ -71,7 +71,10 @@ TEST(ExplainDeviceFailure, KnowsTheTextsOfTheInstalledRunTime) {
 
 TEST(MemoryFailure, TellsMemoryOfADeviceFromThatOfTheMachine) {
   for (const char* text : {"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total",
-                           "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`"})
+                           "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`",
+                           "cublasLtMatmul: CUBLAS_STATUS_ALLOC_FAILED",
+                           "CUDA driver error: out of memory",
+                           "NCCL error: unhandled. Last error: Cuda failure 2 'out of memory'"})
     EXPECT_TRUE(memory_failure(text).value().on_device) << text;
   for (const char* text : {"DefaultCPUAllocator: can't allocate memory: you tried to allocate",
                            "writing a.bin: Cannot allocate memory",

@@ -25,28 +25,36 @@ int64_t peak(const YokePlan& plan) {
 }
 
 TEST(MemoryAdvice, NamesTheSmallestChangesAfterWhichAStepFits) {
-  EXPECT_EQ(memory_advice(eight_ranks(6), "some", peak, 80 * kGiB),
-            "a step of this run is forecast to need 92.0 GiB for each rank, whose share of the "
-            "memory is 80.0 GiB; this would need less: train.micro_batch=3 (62.0 GiB), or "
+  EXPECT_EQ(memory_advice(eight_ranks(6), "some", peak, 85 * kGiB),
+            "a step of this run is forecast to need up to 92.0 GiB in a rank, whose share of the "
+            "memory is 85.0 GiB; this would need less: train.micro_batch=3 (62.0 GiB), or "
             "dp_degree=2 dp_shards=4 (76.0 GiB); `yoke backends info some` lists options that may "
             "save memory");
 }
 
+TEST(MemoryAdvice, LeavesAMargin) {
+  // Nine tenths of 80 GiB are 72 GiB. 4 shards need 76 GiB, and 8 shards 68 GiB.
+  EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 80 * kGiB),
+              HasSubstr("train.micro_batch=3 (62.0 GiB), or dp_degree=1 dp_shards=8 (68.0 GiB); "));
+}
+
 TEST(MemoryAdvice, LeavesOutWhatIsNotEnough) {
   // One sequence with 2 shards takes 42 GiB, and 6 sequences take 60 GiB without any states.
-  EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 45 * kGiB),
+  EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 50 * kGiB),
               HasSubstr("this would need less: train.micro_batch=1 (42.0 GiB); "));
-  EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 41 * kGiB),
+  EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 45 * kGiB),
               HasSubstr("no smaller micro-batch and no larger number of shards is known to be "));
   EXPECT_THAT(memory_advice(eight_ranks(1), "some", peak, 30 * kGiB),
               HasSubstr("this would need less: dp_degree=2 dp_shards=4 (26.0 GiB); "));
 }
 
-TEST(MemoryAdvice, AlwaysNamesAChangeThatNeedsLess) {
-  // An allocation has failed although the forecast fits, so the forecast is too low or another
-  // limit is in force.
-  EXPECT_THAT(memory_advice(eight_ranks(6), "some", peak, 500 * kGiB),
-              HasSubstr("train.micro_batch=3 (62.0 GiB), or dp_degree=2 dp_shards=4 (76.0 GiB)"));
+TEST(MemoryAdvice, SaysIfTheForecastWouldHaveFitted) {
+  EXPECT_EQ(memory_advice(eight_ranks(6), "some", peak, 500 * kGiB),
+            "a step of this run is forecast to need up to 92.0 GiB in a rank, whose share of the "
+            "memory is 500.0 GiB, so the forecast is too low, or another limit applies (a "
+            "container, ulimit, other programs); this would need less: train.micro_batch=3 (62.0 "
+            "GiB), or dp_degree=2 dp_shards=4 (76.0 GiB); `yoke backends info some` lists options "
+            "that may save memory");
 }
 
 TEST(MemoryAdvice, LeavesOutImpossiblePlans) {
@@ -58,31 +66,35 @@ TEST(MemoryAdvice, LeavesOutImpossiblePlans) {
 }
 
 TEST(MemoryAdvice, IsGeneralIfTheBackendForecastsNothing) {
-  const std::string advice = memory_advice(
-      eight_ranks(6), "some", [](const YokePlan&) { return -1; }, 80 * kGiB);
-  EXPECT_EQ(advice,
-            "use smaller micro-batches (train.micro_batch, now 6) or more ranks; `yoke backends "
-            "info some` lists options that may save memory");
+  const auto advice = [](int32_t micro_batch) {
+    return memory_advice(
+        eight_ranks(micro_batch), "some", [](const YokePlan&) { return -1; }, 80 * kGiB);
+  };
+  EXPECT_EQ(advice(6),
+            "use smaller micro-batches (train.micro_batch, now 6); `yoke backends info some` lists "
+            "options that may save memory");
+  EXPECT_EQ(advice(1), "`yoke backends info some` lists options that may save memory");
 }
 
 TEST(MemoryWarning, IsGivenIfAStepNeedsMoreThanTheDeviceHasForIt) {
   DeviceMemory memory{.total_bytes = 140 * kGiB, .other_bytes = kGiB};
   EXPECT_EQ(memory_warning(139 * kGiB, memory, "cuda:1, GPU"), "");
   EXPECT_EQ(memory_warning(150 * kGiB, memory, "cuda:1, GPU"),
-            "a step is forecast to need at least 150.0 GiB, but cuda:1, GPU has only 139.0 GiB for "
-            "this rank; if the run fails, it says which changes would need less");
+            "a step is forecast to need at least 150.0 GiB, but only 139.0 GiB are available to "
+            "this rank (cuda:1, GPU); if an allocation fails, the run says which changes would "
+            "need less");
   memory.other_bytes = 100 * kGiB;
-  EXPECT_EQ(
-      memory_warning(50 * kGiB, memory, "cuda:1, GPU"),
-      "a step is forecast to need at least 50.0 GiB, but cuda:1, GPU has only 40.0 GiB for "
-      "this rank, because other programs, or CUDA itself, use 100.0 GiB; if the run fails, it "
-      "says which changes would need less");
+  EXPECT_EQ(memory_warning(50 * kGiB, memory, "cuda:1, GPU"),
+            "a step is forecast to need at least 50.0 GiB, but only 40.0 GiB are available to this "
+            "rank (cuda:1, GPU), because other programs, or CUDA itself, use 100.0 GiB; if an "
+            "allocation fails, the run says which changes would need less");
 }
 
 TEST(MemoryWarning, IsGivenIfAnotherProgramUsesMuch) {
   const DeviceMemory memory{.total_bytes = 140 * kGiB, .other_bytes = 20 * kGiB};
   EXPECT_EQ(memory_warning(50 * kGiB, memory, "cuda:0, GPU"),
-            "other programs, or CUDA itself, use 20.0 GiB of the memory of cuda:0, GPU");
+            "other programs, or CUDA itself, use 20.0 GiB of the memory of cuda:0, GPU; nvidia-smi "
+            "lists them");
 }
 
 }  // namespace
