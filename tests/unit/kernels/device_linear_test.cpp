@@ -258,6 +258,22 @@ TEST_P(DeviceLinearTest, GradientsOfNeighboursAreAddedTogether) {
   expect_sums(4, 2);
 }
 
+// The gradient of x by two products together is added to that by a product before them.
+TEST_P(DeviceLinearTest, AJointGradientIsAddedToAnother) {
+  const auto use = [](const Inputs& y, const auto& swiglu) {
+    return Inputs{y[0], swiglu(y[1], y[2])};
+  };
+  expect_same(
+      [&](const Inputs& t) {
+        return use(ops::linears(t[0], neighbours(t[1], {{8, 1}, {16, 0}, {16, 0}})), ops::swiglu);
+      },
+      [&](const Inputs& t) {
+        const Inputs weights{t[1].narrow(0, 0, 8), t[1].narrow(0, 8, 16), t[1].narrow(0, 24, 16)};
+        return use(ops::composite::linears(t[0], weights), ops::composite::swiglu);
+      },
+      {random({2, 3, 8}), random({40, 8})});
+}
+
 // Neighbours of which only one is trained: their gradients are not multiplied together.
 TEST_P(DeviceLinearTest, GradientsOfNeighboursMayBeWantedForOneOnly) {
   const at::Tensor x = random({2, 3, 8}), all = random({40, 8});

@@ -41,6 +41,8 @@ TEST(SideBySide, AreTensorsWhoseRowsContinueEachOther) {
   const auto matrix = [&](int64_t begin) { return line.narrow(0, begin, 4).view({1, 4}); };
   EXPECT_FALSE(are_side_by_side({matrix(0), matrix(4)}));
   EXPECT_FALSE(are_side_by_side({matrix(0).expand({2, 4}), matrix(4).expand({2, 4})}));
+  // The rows of the second tensor are less far apart.
+  EXPECT_FALSE(are_side_by_side({columns(0, 4), line.as_strided({2, 3, 4}, {36, 11, 1}, 4)}));
   // The sequences of a batch must be at the same distances as the rows.
   const at::Tensor gaps = all.narrow(1, 0, 2);
   EXPECT_FALSE(are_side_by_side({gaps.narrow(2, 0, 6), gaps.narrow(2, 6, 6)}));
