@@ -114,9 +114,9 @@ function(yoke_kernels out name source macro)
   set(${out} ${_objects} PARENT_SCOPE)
 endfunction()
 
-# Tests run on the CPU even on a machine with GPUs, where `device = "auto"` would use a GPU. GPU tests set cuda. A thread
-# that waits for another one of its process sleeps after half a millisecond. By default it keeps its core for up to 17,
-# which multiplies the time of tests that run beside others.
+# Tests run on the CPU even on a machine with GPUs, where `device = "auto"` would use a GPU. GPU tests set cuda. With
+# GOMP_SPINCOUNT, a thread of OpenMP that waits for another one sleeps early. By default it keeps its core, even if the
+# other one needs it, which multiplies the time of tests that run beside others.
 set(YOKE_TEST_ENVIRONMENT YOKE_BIN=${PROJECT_BINARY_DIR}/bin YOKE_SOURCE=${PROJECT_SOURCE_DIR} YOKE_DEVICE=cpu
   GOMP_SPINCOUNT=10000)
 

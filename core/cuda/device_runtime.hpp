@@ -134,9 +134,9 @@ class DeviceRuntime {
   virtual bool multiplies_fp8(c10::Device device) = 0;
   // Rounds the contiguous bf16 matrix x, whose address is a multiple of 16 bytes and whose number
   // of columns is a multiple of 16, and fills the tensors of `as_is` and `transposed`; NULL = not
-  // wanted. If both are wanted, they have the same
-  // dtype. The scales are those of fp8::scale_of(): one for each line of a result whose `unscale`
-  // is [lines, 1], and otherwise one for x. Results with one scale may share the tensor `unscale`.
+  // wanted. If both are wanted, they have the same dtype. The scales are those of fp8::scale_of():
+  // one for each line of a result whose `unscale` is [lines, 1], and otherwise one for x. Results
+  // with one scale may share the tensor `unscale`.
   virtual void round_to_fp8(const at::Tensor& x,
                             const Fp8Matrix* as_is,
                             const Fp8Matrix* transposed) = 0;

@@ -205,7 +205,7 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets) {
   const at::Tensor rows = logits.flatten(0, -2);
-  const bool regular = rows.stride(1) == 1 && rows.stride(0) >= rows.size(1);
+  const bool regular = has_regular_rows(rows, rows.size(1));
   return CrossEntropyNode::apply(regular ? rows : rows.contiguous(),
                                  targets.flatten().contiguous());
 }

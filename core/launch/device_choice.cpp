@@ -54,14 +54,15 @@ bool runs_on_cuda(const DeviceFacts& facts) {
 
 std::string note_on_unused_devices(const DeviceFacts& facts) {
   if (facts.asked != "auto") return "";
-  if (facts.driver.devices == 0 && !facts.driver.is_faulty) return "";  // there is none to use
-  // A driver is not worth repairing for a run that cannot use it.
+  const NvidiaDriver& driver = facts.driver;
   DeviceFacts repaired = facts;
-  if (facts.driver.is_faulty) repaired.driver.devices = std::max(1, facts.local_ranks);
+  if (driver.is_faulty) repaired.driver.devices = std::max(1, facts.local_ranks);
+  if (repaired.driver.devices == 0) return "";  // there is none to use
   const std::string other = obstacle(repaired);
-  if (!other.empty()) return facts.driver.is_faulty ? "" : "this run computes on the CPU: " + other;
-  if (!facts.driver.is_faulty) return "";
-  return "this run computes on the CPU: " + facts.driver.problem + "; " + facts.driver.fix;
+  // A driver is not worth repairing for a run that cannot use it.
+  if (driver.is_faulty != other.empty()) return "";
+  return "this run computes on the CPU: " +
+         (driver.is_faulty ? driver.problem + "; " + driver.fix : other);
 }
 
 int32_t device_of_rank(int32_t local_rank, int32_t visible, const char* cuda_visible_devices) {
