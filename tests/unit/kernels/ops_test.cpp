@@ -143,11 +143,13 @@ ops::Documents documents_in(int64_t length) {
   return {starts, index - starts};
 }
 
-// Longer sequences than the fused kernel takes are attended to one document at a time.
+// Longer sequences than the fused kernel takes are attended to one document at a time, by LibTorch,
+// whose rounding errors depend on the processor.
 TEST_P(OpsTest, CausalAttentionInDocumentsAgrees) {
   for (const int64_t length : {int64_t{19}, ops::fused::kLongestAttention * 2}) {
     const ops::Documents documents = documents_in(length);
     for (const int64_t window : {int64_t{0}, int64_t{3}, length}) {
+      SCOPED_TRACE(::testing::Message() << length << " tokens, window " << window);
       expect_same(
           [&](const Inputs& t) {
             return Inputs{ops::causal_attention(t[0], t[1], t[2], window, documents)};
@@ -155,7 +157,8 @@ TEST_P(OpsTest, CausalAttentionInDocumentsAgrees) {
           [&](const Inputs& t) {
             return Inputs{ops::composite::causal_attention(t[0], t[1], t[2], window, documents)};
           },
-          {random({2, length, 4, 4}), random({2, length, 2, 4}), random({2, length, 2, 4})});
+          {random({2, length, 4, 4}), random({2, length, 2, 4}), random({2, length, 2, 4})},
+          length > ops::fused::kLongestAttention ? 5 : 1);
     }
   }
 }
