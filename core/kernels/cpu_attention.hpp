@@ -11,13 +11,18 @@
 //              dq_i = scale sum_j ds_ij k_j
 //
 // The backward does not store p: it computes the scores again and needs only lse, one number per
-// row. <dout_i, out_i> equals sum_j p_ij dp_ij, so the softmax needs no second pass over j.
+// query. <dout_i, out_i> equals sum_j p_ij dp_ij, so the softmax needs no second pass over j.
 //
-// Every sum above is a product of small matrices, computed by tile(). Keys and values of one kv
-// head are packed once into padded copies in the accumulation type, and are then used for all query
-// heads that share it. Queries are taken kRows at a time. The scores of a tile, kRows rows with one
-// score per key, stay in the cache; a full S x S matrix never exists. If the keys do not fit in the
-// cache, an algorithm that also splits them (flash attention) is faster; see kLongestAttention.
+// Keys and values of one kv head are packed once into padded copies in the accumulation type, and
+// are then used for all query heads that share it. Queries are taken kQueries at a time. The scores
+// of a tile are stored with one row per key and one column per query, so that a vector holds scores
+// of neighbouring queries. The maximum and the sum over the keys, and every product except for dk
+// and dv, then fill whole vectors, however narrow the heads are. With one row per query, a head of
+// 8 dimensions would leave half of each vector of AVX-512 empty, and each query would need a
+// reduction inside of a vector, which takes 1.8 times as long for 64 keys.
+//
+// A full S x S matrix never exists. If the keys do not fit in the cache, an algorithm that also
+// splits them (flash attention) is faster; see kLongestAttention.
 #pragma once
 
 #include "core/kernels/cpu_attention_tiles.hpp"
@@ -26,82 +31,71 @@
 namespace yoke {
 namespace {
 
-// The passes over the heads, for tensors of type T.
-template <class T>
-struct CausalAttention : Attention<Wide<T>> {
+// The passes over the heads, for tensors of type T. A tile has kQueryVectors vectors of queries:
+// with two, a load of a key serves twice as many products; with one, fewer scores are computed that
+// the causal mask hides.
+template <class T, int64_t kQueryVectors>
+struct CausalAttention : Attention<Wide<T>, kQueryVectors> {
   using W = Wide<T>;
-  using Base = Attention<W>;
+  using Base = Attention<W, kQueryVectors>;
   using typename Base::Keys;
+  using typename Base::QueryTile;
   using typename Base::Work;
+  static constexpr int64_t kQueries = Base::kQueries;
 
-  // Returns the number of queries in the tile that starts at row `first`.
-  static int64_t rows_of(const AttentionShape& s, int64_t first) {
-    return s.seq_len - first < kRows ? s.seq_len - first : kRows;
-  }
-  // Writes `value` to the columns of a row of scores that are among `keys`, but not seen.
-  static void fill_hidden(W* row, const Keys& seen, const Keys& keys, W value) {
-    for (int64_t j = keys.first; j < seen.first; ++j) row[j] = value;
-    for (int64_t j = seen.last > keys.first ? seen.last : keys.first; j < keys.last; ++j)
-      row[j] = value;
-  }
   static W scale_of(const AttentionShape& s) { return 1 / root(static_cast<W>(s.head_dim)); }
 
-  // Replaces the scores of a tile by exp(s_ij - max_j s_ij), and by 0 where row i must not attend
-  // to key j. Writes the row sums and lse. The caller divides by the sums after the product with v:
-  // D divisions per row instead of one for each key. Without the maximum, exp could overflow.
-  static void unnormalised_softmax(
-      const AttentionShape& s, const Work& w, int64_t first, const Keys& keys, W* sums, W* lse) {
-    for (int64_t r = 0; r < kRows; ++r) {
-      W* row = w.scores + r * w.keys;
-      const Keys seen = Base::keys_of(s, w, first + r);
-      // Keeps these columns out of the maximum. They become 0 below, after the exponentials.
-      fill_hidden(row, seen, keys, -3e38f);
-      W top = row[keys.first];
-#pragma omp simd reduction(max : top)
-      for (int64_t j = keys.first; j < keys.last; ++j) top = top > row[j] ? top : row[j];
-      W sum = 0;
-#pragma omp simd
-      for (int64_t j = keys.first; j < keys.last; ++j) row[j] = exp_of(row[j] - top);
-      fill_hidden(row, seen, keys, 0);
-#pragma omp simd reduction(+ : sum)
-      for (int64_t j = keys.first; j < keys.last; ++j) sum += row[j];
-      sums[r] = sum;
-      if (seen.last > 0) lse[first + r] = top + log_of(sum);
+  // Replaces the scores of a tile by exp(s_ij - max_j s_ij), and by 0 where query i does not attend
+  // to key j. Writes the sums over j and lse. The caller divides by the sums after the product with
+  // v: D divisions per query instead of one for each key. Without the maximum, exp could overflow.
+  static void unnormalised_softmax(const QueryTile& t, const Work& w, W* sums, W* lse) {
+    // Keeps the hidden scores out of the maximum. They become 0 below, after the exponentials.
+    Base::hide(t, w.scores, -3e38f);
+    W top[kQueries];
+    for (int64_t l = 0; l < kQueries; ++l) {
+      top[l] = -3e38f;
+      sums[l] = 0;
     }
+    for (int64_t j = t.keys.first; j < t.keys.last; ++j) {
+      const W* row = w.scores + j * kQueries;
+#pragma omp simd
+      for (int64_t l = 0; l < kQueries; ++l) top[l] = top[l] > row[l] ? top[l] : row[l];
+    }
+    for (int64_t j = t.keys.first; j < t.keys.last; ++j) {
+      W* row = w.scores + j * kQueries;
+#pragma omp simd
+      for (int64_t l = 0; l < kQueries; ++l) row[l] = exp_of(row[l] - top[l]);
+    }
+    Base::hide(t, w.scores, 0);
+    for (int64_t j = t.keys.first; j < t.keys.last; ++j) {
+      const W* row = w.scores + j * kQueries;
+#pragma omp simd
+      for (int64_t l = 0; l < kQueries; ++l) sums[l] += row[l];
+    }
+    for (int64_t l = 0; l < t.count; ++l) lse[t.first + l] = top[l] + log_of(sums[l]);
   }
 
   // Computes one query head. q and out are [S, token stride], lse is [S].
   static void forward_head(const AttentionShape& s, const Work& w, const T* q, T* out, W* lse) {
     const int64_t token = s.heads * s.head_dim;
-    for (int64_t first = 0; first < s.seq_len; first += kRows) {
-      const int64_t rows = rows_of(s, first);
-      Base::pack(q + first * token, rows, s.head_dim, token, scale_of(s), w.q, kRows, w.width);
-      const Keys keys = Base::keys_of_tile(s, w, first);
-      Base::template tile<false>(Base::with_keys(s, w, w.q, w.kt, w.scores, keys));
-      W sums[kRows];
-      unnormalised_softmax(s, w, first, keys, sums, lse);
-      Base::template tile<false>({.inner = keys.count(),
-                                  .columns = w.width,
-                                  .a = w.scores + keys.first,
-                                  .a_row = w.keys,
-                                  .b = w.v + keys.first * w.width,
-                                  .b_row = w.width,
-                                  .c = w.out,
-                                  .c_row = w.width});
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < s.head_dim; ++i)
-          store(out[(first + r) * token + i], w.out[r * w.width + i] / sums[r]);
-      }
+    for (int64_t first = 0; first < s.seq_len; first += kQueries) {
+      const QueryTile t(s, w, first);
+      const int64_t at = first * token;
+      Base::pack_transposed(q + at, t.count, s.head_dim, token, scale_of(s), w.qt);
+      Base::product_with_queries(s, w, t.keys, w.k, w.qt, w.scores);
+      W sums[kQueries];
+      unnormalised_softmax(t, w, sums, lse);
+      Base::sum_over_keys(s, w, t.keys, w.v, w.scores, w.outt);
+      for (W& sum : sums) sum = 1 / sum;
+      Base::unpack_transposed(w.outt, sums, t.count, s.head_dim, out + at, token);
     }
   }
 
-  // Packs keys and values of one kv head, and transposes the keys. The transpose makes the inner
-  // loop of the scores run over neighbouring keys.
+  // Packs keys and values of one kv head.
   static void pack_keys(const AttentionShape& s, const Work& w, const T* k, const T* v) {
     const int64_t token = s.kv_heads * s.head_dim;
     Base::pack(k, s.seq_len, s.head_dim, token, 1, w.k, w.keys, w.width);
     Base::pack(v, s.seq_len, s.head_dim, token, 1, w.v, w.keys, w.width);
-    Base::transpose(w.k, w.keys, s.head_dim, w.width, w.kt, w.keys);
   }
 
   // The pairs (sequence, kv head) are numbered from 0. kv_at() returns where a pair starts in k and
@@ -140,25 +134,18 @@ struct CausalAttention : Attention<Wide<T>> {
   }
 
   // Replaces the scores of a tile by p_ij = exp(s_ij - lse_i), and dscores by p_ij (dp_ij -
-  // dots_i), with dots_i = <dout_i, out_i>. Both become 0 where row i must not attend to key j.
-  static void backward_scores(const AttentionShape& s,
-                              const Work& w,
-                              int64_t first,
-                              const Keys& keys,
-                              const W* lse,
-                              const W* dots) {
-    for (int64_t r = 0; r < kRows; ++r) {
-      W *p = w.scores + r * w.keys, *ds = w.dscores + r * w.keys;
-      const Keys seen = Base::keys_of(s, w, first + r);
-      const W shift = seen.last > 0 ? lse[first + r] : 0, dot = dots[r];
+  // dots_i), with dots_i = <dout_i, out_i>. Both become 0 where query i does not attend to key j.
+  static void backward_scores(const QueryTile& t, const Work& w, const W* lse, const W* dots) {
+    for (int64_t j = t.keys.first; j < t.keys.last; ++j) {
+      W *p = w.scores + j * kQueries, *ds = w.dscores + j * kQueries;
 #pragma omp simd
-      for (int64_t j = keys.first; j < keys.last; ++j) {
-        p[j] = exp_of(p[j] - shift);
-        ds[j] = p[j] * (ds[j] - dot);
+      for (int64_t l = 0; l < kQueries; ++l) {
+        p[l] = exp_of(p[l] - lse[l]);
+        ds[l] = p[l] * (ds[l] - dots[l]);
       }
-      fill_hidden(p, seen, keys, 0);
-      fill_hidden(ds, seen, keys, 0);
     }
+    Base::hide(t, w.scores, 0);
+    Base::hide(t, w.dscores, 0);
   }
 
   // The data of one query head. All are [S, token stride], except lse [S].
@@ -172,55 +159,30 @@ struct CausalAttention : Attention<Wide<T>> {
   // contains the factor `scale`, and therefore dk does too; dq is multiplied by it at the end.
   static void backward_head(const AttentionShape& s, const Work& w, const Head& h) {
     const int64_t token = s.heads * s.head_dim;
-    for (int64_t first = 0; first < s.seq_len; first += kRows) {
-      const int64_t rows = rows_of(s, first);
-      Base::pack(h.q + first * token, rows, s.head_dim, token, scale_of(s), w.q, kRows, w.width);
-      Base::pack(h.dout + first * token, rows, s.head_dim, token, 1, w.dout, kRows, w.width);
-      Base::pack(h.out + first * token, rows, s.head_dim, token, 1, w.out, kRows, w.width);
-      W dots[kRows] = {};
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < s.head_dim; ++i)
-          dots[r] += w.dout[r * w.width + i] * w.out[r * w.width + i];
+    for (int64_t first = 0; first < s.seq_len; first += kQueries) {
+      const QueryTile t(s, w, first);
+      const int64_t at = first * token;
+      Base::pack(h.q + at, t.count, s.head_dim, token, scale_of(s), w.q, kQueries, w.width);
+      Base::pack(h.dout + at, t.count, s.head_dim, token, 1, w.dout, kQueries, w.width);
+      Base::pack_transposed(h.q + at, t.count, s.head_dim, token, scale_of(s), w.qt);
+      Base::pack_transposed(h.dout + at, t.count, s.head_dim, token, 1, w.doutt);
+      Base::pack_transposed(h.out + at, t.count, s.head_dim, token, 1, w.outt);
+      W lse[kQueries] = {}, dots[kQueries] = {}, scales[kQueries];
+      for (int64_t l = 0; l < t.count; ++l) lse[l] = h.lse[first + l];
+      for (W& scale : scales) scale = scale_of(s);
+      for (int64_t i = 0; i < s.head_dim; ++i) {
+#pragma omp simd
+        for (int64_t l = 0; l < kQueries; ++l)
+          dots[l] += w.doutt[i * kQueries + l] * w.outt[i * kQueries + l];
       }
-      const Keys keys = Base::keys_of_tile(s, w, first);
-      Base::template tile<false>(Base::with_keys(s, w, w.q, w.kt, w.scores, keys));
-      Base::template tile<false>(Base::with_keys(s, w, w.dout, w.vt, w.dscores, keys));
-      backward_scores(s, w, first, keys, h.lse, dots);
-      for (int64_t j = keys.first; j < keys.last; j += kRows) {
-        // dv += p^T dout and dk += ds^T q, for kRows keys. The strides of A transpose it.
-        Base::template tile<true>({.inner = kRows,
-                                   .columns = w.width,
-                                   .a = w.scores + j,
-                                   .a_row = 1,
-                                   .a_column = w.keys,
-                                   .b = w.dout,
-                                   .b_row = w.width,
-                                   .c = w.dv + j * w.width,
-                                   .c_row = w.width});
-        Base::template tile<true>({.inner = kRows,
-                                   .columns = w.width,
-                                   .a = w.dscores + j,
-                                   .a_row = 1,
-                                   .a_column = w.keys,
-                                   .b = w.q,
-                                   .b_row = w.width,
-                                   .c = w.dk + j * w.width,
-                                   .c_row = w.width});
-      }
-      // dq = ds k. It overwrites w.out, which is not needed any more.
-      Base::template tile<false>({.inner = keys.count(),
-                                  .columns = w.width,
-                                  .a = w.dscores + keys.first,
-                                  .a_row = w.keys,
-                                  .b = w.k + keys.first * w.width,
-                                  .b_row = w.width,
-                                  .c = w.out,
-                                  .c_row = w.width});
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t i = 0; i < s.head_dim; ++i) {
-          store(h.dq[(first + r) * token + i], w.out[r * w.width + i] * scale_of(s));
-        }
-      }
+      Base::product_with_queries(s, w, t.keys, w.k, w.qt, w.scores);
+      Base::product_with_queries(s, w, t.keys, w.v, w.doutt, w.dscores);
+      backward_scores(t, w, lse, dots);
+      Base::add_sum_over_queries(w, t.keys, w.scores, w.dout, w.dv);
+      Base::add_sum_over_queries(w, t.keys, w.dscores, w.q, w.dk);
+      // The transpose of dq overwrites outt, which is not needed any more.
+      Base::sum_over_keys(s, w, t.keys, w.k, w.dscores, w.outt);
+      Base::unpack_transposed(w.outt, scales, t.count, s.head_dim, h.dq + at, token);
     }
   }
 
@@ -233,7 +195,6 @@ struct CausalAttention : Attention<Wide<T>> {
       const int64_t at = kv_at(s, pair), first = pair % s.kv_heads * group;
       w.starts = starts_of(s, d, pair);
       pack_keys(s, w, d.k + at, d.v + at);
-      Base::transpose(w.v, w.keys, s.head_dim, w.width, w.vt, w.keys);
       for (int64_t i = 0; i < w.keys * w.width; ++i) w.dk[i] = w.dv[i] = 0;
       for (int64_t h = first; h < first + group; ++h) {
         const int64_t head = head_at(s, pair, h);

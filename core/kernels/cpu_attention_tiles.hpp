@@ -1,6 +1,6 @@
-// The matrix products of attention, in tiles whose scores stay in the cache, and which keys a tile
-// needs. Included by cpu_attention.hpp only, which explains the algorithm. Everything has internal
-// linkage; see cpu_vector_math.hpp.
+// The matrix products of attention, in tiles whose scores stay in the cache, and the keys that the
+// queries of a tile see. Included by cpu_attention.hpp only, which explains the algorithm.
+// Everything has internal linkage; see cpu_vector_math.hpp.
 #pragma once
 
 #include "core/kernels/cpu_vector_math.hpp"
@@ -16,13 +16,14 @@ constexpr int64_t kVectorBytes = 32;
 constexpr int64_t kVectorBytes = 16;
 #endif
 
-constexpr int64_t kRows = 8;  // queries per tile
+constexpr int64_t kRows = 8;  // rows that a product computes at once
 
-// The matrix products, in the accumulation type W.
-template <class W>
+// The matrix products, in the accumulation type W, for kQueryVectors vectors of queries.
+template <class W, int64_t kQueryVectors>
 struct Attention {
   typedef W Vec __attribute__((vector_size(kVectorBytes), aligned(sizeof(W)), may_alias));
   static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(W));
+  static constexpr int64_t kQueries = kQueryVectors * kLanes;
 
   // Returns n rounded up, so that n elements are full vectors and n rows are full tiles.
   static int64_t padded(int64_t n) {
@@ -77,30 +78,63 @@ struct Attention {
     for (; at < t.columns; at += kLanes) columns<1, kAdd>(t, at);
   }
 
+  // Calls body(i) for i in [0, n), in groups of kRows calls that the compiler unrolls. A loop over
+  // the few dimensions of a head would cost more than its content.
+  template <class Body>
+  static void unrolled(int64_t n, Body body) {
+    int64_t at = 0;
+    for (; at + kRows <= n; at += kRows) {
+#pragma GCC unroll 8
+      for (int64_t i = 0; i < kRows; ++i) body(at + i);
+    }
+    for (; at < n; ++at) body(at);
+  }
+
   // Writes `factor` times src [rows, dim], whose rows are src_row elements apart, to dst [dst_rows,
   // width]. The rest of dst becomes 0, so that padding adds nothing to a product.
   template <class T>
-  static void pack(const T* src,
+  static void pack(const T* __restrict src,
                    int64_t rows,
                    int64_t dim,
                    int64_t src_row,
                    W factor,
-                   W* dst,
+                   W* __restrict dst,
                    int64_t dst_rows,
                    int64_t width) {
-    for (int64_t r = 0; r < dst_rows; ++r, dst += width) {
-      const int64_t filled = r < rows ? dim : 0;
-      for (int64_t i = 0; i < filled; ++i) dst[i] = wide(src[r * src_row + i]) * factor;
-      for (int64_t i = filled; i < width; ++i) dst[i] = 0;
+    for (int64_t r = 0; r < rows; ++r, src += src_row, dst += width) {
+      unrolled(dim, [&](int64_t i) { dst[i] = wide(src[i]) * factor; });
+      unrolled(width - dim, [&](int64_t i) { dst[dim + i] = 0; });
     }
+    for (int64_t i = 0; i < (dst_rows - rows) * width; ++i) dst[i] = 0;
   }
 
-  // Writes the transpose of src [rows, dim], whose rows are src_row elements apart, to dst [dim,
-  // width].
-  static void transpose(
-      const W* src, int64_t rows, int64_t dim, int64_t src_row, W* dst, int64_t width) {
-    for (int64_t i = 0; i < dim; ++i) {
-      for (int64_t r = 0; r < rows; ++r) dst[i * width + r] = src[r * src_row + i];
+  // Writes `factor` times the transpose of src [rows, dim], whose rows are src_row elements apart,
+  // to dst [dim, kQueries]. The columns after `rows` become 0.
+  template <class T>
+  static void pack_transposed(const T* __restrict src,
+                              int64_t rows,
+                              int64_t dim,
+                              int64_t src_row,
+                              W factor,
+                              W* __restrict dst) {
+    for (int64_t r = 0; r < rows; ++r, src += src_row)
+      unrolled(dim, [&](int64_t i) { dst[i * kQueries + r] = wide(src[i]) * factor; });
+    for (int64_t r = rows; r < kQueries; ++r)
+      unrolled(dim, [&](int64_t i) { dst[i * kQueries + r] = 0; });
+  }
+
+  // Writes the transpose of src [dim, kQueries] to dst [rows, dim], whose rows are dst_row elements
+  // apart, with row r multiplied by factors[r].
+  template <class T>
+  static void unpack_transposed(const W* __restrict src,
+                                const W* factors,
+                                int64_t rows,
+                                int64_t dim,
+                                T* __restrict dst,
+                                int64_t dst_row) {
+    for (int64_t r = 0; r < rows; ++r, dst += dst_row) {
+      const W factor = factors[r];
+      unrolled(dim, [&](int64_t i) { store(dst[i], src[i * kQueries + r] * factor); });
     }
   }
 
@@ -108,10 +142,10 @@ struct Attention {
   struct Work {
     int64_t keys, width;              // padded sequence length, padded head dim
     W *k, *v;                         // keys and values of the kv head [keys, width]
-    W *kt, *vt;                       // their transposes [D, keys]
     W *dk, *dv;                       // their gradients [keys, width], summed over the query heads
-    W *q, *dout, *out;                // rows of the current tile [kRows, width]
-    W *scores, *dscores;              // s, then p; and dp, then ds [kRows, keys]
+    W *q, *dout;                      // rows of the current tile [kQueries, width]
+    W *qt, *doutt, *outt;             // their transposes, and that of the output [width, kQueries]
+    W *scores, *dscores;              // s, then p; and dp, then ds [keys, kQueries]
     const int64_t* starts = nullptr;  // AttentionData::starts of the current sequence, or NULL
 
     Work(const AttentionShape& s, W* scratch) : keys(padded(s.seq_len)), width(padded(s.head_dim)) {
@@ -120,24 +154,18 @@ struct Attention {
         scratch += count;
         return at;
       };
-      k = take(keys * width);
-      v = take(keys * width);
-      kt = take(s.head_dim * keys);
-      vt = take(s.head_dim * keys);
-      dk = take(keys * width);
-      dv = take(keys * width);
-      q = take(kRows * width);
-      dout = take(kRows * width);
-      out = take(kRows * width);
-      scores = take(kRows * keys);
-      dscores = take(kRows * keys);
+      W **of_keys[] = {&k, &v, &dk, &dv}, **of_tile[] = {&q, &dout, &qt, &doutt, &outt};
+      for (W** array : of_keys) *array = take(keys * width);
+      for (W** array : of_tile) *array = take(kQueries * width);
+      scores = take(keys * kQueries);
+      dscores = take(keys * kQueries);
     }
   };
 
   // Returns the number of elements that Work needs.
   static int64_t scratch(const AttentionShape& s) {
     const int64_t keys = padded(s.seq_len), width = padded(s.head_dim);
-    return 4 * keys * width + 2 * s.head_dim * keys + 3 * kRows * width + 2 * kRows * keys;
+    return 4 * keys * width + 5 * kQueries * width + 2 * keys * kQueries;
   }
 
   // Keys [first, last).
@@ -145,33 +173,104 @@ struct Attention {
     int64_t first, last;
     int64_t count() const { return last - first; }
   };
-  // Returns the keys to which row `i` attends. Rows after the sequence attend to none.
+  // Returns the keys to which query `i` attends. Neither end decreases with i.
   static Keys keys_of(const AttentionShape& s, const Work& w, int64_t i) {
-    if (i >= s.seq_len) return {0, 0};
     const int64_t start = w.starts != nullptr ? w.starts[i] : 0, last = i + 1;
     return {s.window > 0 && last - s.window > start ? last - s.window : start, last};
   }
-  // Returns the keys to which the rows of the tile that starts at row `first` attend, and some
-  // more, so that they are full vectors and begin with a full tile. With neither window nor
-  // documents, the keys after the last row, which are left out, are half of the work.
-  static Keys keys_of_tile(const AttentionShape& s, const Work& w, int64_t first) {
-    const int64_t unit = padded(1), begin = keys_of(s, w, first).first / unit * unit;
-    const int64_t end = first + kRows < s.seq_len ? first + kRows : s.seq_len;
-    return {begin, (end + kLanes - 1) / kLanes * kLanes};
+
+  // The queries [first, first + count), one per lane. The lanes after them see the keys of the last
+  // query; their packed rows are 0, so they add nothing to a gradient.
+  struct QueryTile {
+    int64_t first, count;
+    Keys keys;                         // all keys that a query of the tile sees, in full tiles
+    Keys common;                       // the keys that every query of the tile sees
+    W begin[kQueries], end[kQueries];  // the keys that each lane sees, as numbers that vectorise
+
+    // With neither window nor documents, the keys after the last query, which are left out, are
+    // half of the work.
+    QueryTile(const AttentionShape& s, const Work& w, int64_t at)
+        : first(at), count(s.seq_len - at < kQueries ? s.seq_len - at : kQueries) {
+      const Keys low = keys_of(s, w, first), high = keys_of(s, w, first + count - 1);
+      keys = {low.first / kRows * kRows, (high.last + kRows - 1) / kRows * kRows};
+      common = {high.first, low.last > high.first ? low.last : high.first};
+      for (int64_t l = 0; l < kQueries; ++l) {
+        const Keys seen = l < count ? keys_of(s, w, first + l) : high;
+        begin[l] = static_cast<W>(seen.first);
+        end[l] = static_cast<W>(seen.last);
+      }
+    }
+  };
+
+  // Writes `value` to the scores [keys, kQueries] of the tile's keys that a query does not see.
+  static void hide(const QueryTile& t, W* scores, W value) {
+    hide(t, {t.keys.first, t.common.first}, scores, value);
+    hide(t, {t.common.last, t.keys.last}, scores, value);
+  }
+  static void hide(const QueryTile& t, const Keys& keys, W* scores, W value) {
+    for (int64_t j = keys.first; j < keys.last; ++j) {
+      W* row = scores + j * kQueries;
+      const W key = static_cast<W>(j);
+#pragma omp simd
+      for (int64_t l = 0; l < kQueries; ++l)
+        row[l] = (key >= t.begin[l]) & (key < t.end[l]) ? row[l] : value;
+    }
   }
 
-  // Describes the product of rows a of a tile with some of the transposed keys or values `bt`. Its
-  // result is in the columns of c that have the numbers of these keys.
-  static Tile with_keys(
-      const AttentionShape& s, const Work& w, const W* a, const W* bt, W* c, const Keys& keys) {
-    return {.inner = s.head_dim,
-            .columns = keys.count(),
-            .a = a,
-            .a_row = w.width,
-            .b = bt + keys.first,
-            .b_row = w.keys,
-            .c = c + keys.first,
-            .c_row = w.keys};
+  // scores_ji = <rows_j, queries_i> for the keys j. rows is [keys, width], `queries` the transpose
+  // of the tile's queries [D, kQueries], and scores is [keys, kQueries].
+  static void product_with_queries(const AttentionShape& s,
+                                   const Work& w,
+                                   const Keys& keys,
+                                   const W* rows,
+                                   const W* queries,
+                                   W* scores) {
+    for (int64_t j = keys.first; j < keys.last; j += kRows) {
+      tile<false>({.inner = s.head_dim,
+                   .columns = kQueries,
+                   .a = rows + j * w.width,
+                   .a_row = w.width,
+                   .b = queries,
+                   .b_row = kQueries,
+                   .c = scores + j * kQueries,
+                   .c_row = kQueries});
+    }
+  }
+
+  // sums_i = sum_j scores_ji rows_j over the keys j, transposed: sums is [width, kQueries].
+  static void sum_over_keys(const AttentionShape& s,
+                            const Work& w,
+                            const Keys& keys,
+                            const W* rows,
+                            const W* scores,
+                            W* sums) {
+    for (int64_t i = 0; i < s.head_dim; i += kRows) {
+      tile<false>({.inner = keys.count(),
+                   .columns = kQueries,
+                   .a = rows + keys.first * w.width + i,
+                   .a_row = 1,
+                   .a_column = w.width,
+                   .b = scores + keys.first * kQueries,
+                   .b_row = kQueries,
+                   .c = sums + i * kQueries,
+                   .c_row = kQueries});
+    }
+  }
+
+  // sums_j += sum_i scores_ji queries_i for the keys j. `queries` is [kQueries, width], sums is
+  // [keys, width].
+  static void add_sum_over_queries(
+      const Work& w, const Keys& keys, const W* scores, const W* queries, W* sums) {
+    for (int64_t j = keys.first; j < keys.last; j += kRows) {
+      tile<true>({.inner = kQueries,
+                  .columns = w.width,
+                  .a = scores + j * kQueries,
+                  .a_row = kQueries,
+                  .b = queries,
+                  .b_row = w.width,
+                  .c = sums + j * w.width,
+                  .c_row = w.width});
+    }
   }
 };
 

@@ -144,6 +144,25 @@ struct Kernels {
     }
   }
 
+  // Two vectors of queries per tile are faster if the keys that a tile computes in vain are few.
+  using ShortAttention = CausalAttention<T, 1>;
+  using LongAttention = CausalAttention<T, 2>;
+  static bool is_short(const AttentionShape& s) {
+    return s.seq_len <= 128;
+  }
+
+  static int64_t attention_scratch(const AttentionShape& s) {
+    return is_short(s) ? ShortAttention::scratch(s) : LongAttention::scratch(s);
+  }
+  static void attention_forward(
+      const AttentionShape& s, int64_t begin, int64_t end, const AttentionData<T>& d, W* scratch) {
+    (is_short(s) ? ShortAttention::forward : LongAttention::forward)(s, begin, end, d, scratch);
+  }
+  static void attention_backward(
+      const AttentionShape& s, int64_t begin, int64_t end, const AttentionData<T>& d, W* scratch) {
+    (is_short(s) ? ShortAttention::backward : LongAttention::backward)(s, begin, end, d, scratch);
+  }
+
   static constexpr CpuKernels<T> table() {
     return {rms_forward,
             rms_backward,
@@ -152,9 +171,9 @@ struct Kernels {
             swiglu_backward,
             cross_entropy_forward,
             cross_entropy_backward,
-            Attention<W>::scratch,
-            CausalAttention<T>::forward,
-            CausalAttention<T>::backward};
+            attention_scratch,
+            attention_forward,
+            attention_backward};
   }
 };
 

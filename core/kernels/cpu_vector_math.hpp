@@ -69,8 +69,8 @@ inline double log_of(double x) {
 // exp(x) = 2^n exp(r) with n = round(x / ln 2) and r in [-ln 2 / 2, ln 2 / 2], where exp(r) is
 // approximated by a polynomial of the Cephes library. The relative error is below 2e-7 between -87
 // and 88; outside of these bounds the result is constant. A NaN stays a NaN. The function exists
-// because a call of the mathematics library would not vectorise.
-inline float exp_of(float x) {
+// because a call would not vectorise; it is therefore always inlined.
+__attribute__((always_inline)) inline float exp_of(float x) {
   x = x > 88.0f ? 88.0f : x;
   x = x < -87.0f ? -87.0f : x;
   // 1.5 * 2^23. A float of this size has no fractional bits, so adding the constant rounds to an

@@ -139,7 +139,11 @@ TYPED_TEST(CpuAttentionTest, AttendsToThePastOfItsDocument) {
                                   AttentionShape{2, 33, 4, 2, 6, 1},
                                   AttentionShape{1, 70, 4, 2, 8, 9},
                                   AttentionShape{1, 21, 2, 2, 8, 20},
-                                  AttentionShape{1, 21, 2, 2, 8, 21}}) {
+                                  AttentionShape{1, 21, 2, 2, 8, 21},
+                                  // Longer sequences use larger tiles.
+                                  AttentionShape{1, 128, 2, 1, 6},
+                                  AttentionShape{1, 129, 2, 1, 6},
+                                  AttentionShape{1, 150, 2, 1, 17, 33}}) {
     for (const int64_t documents : {0, 1, 13, 40}) {
       SCOPED_TRACE(::testing::Message()
                    << s.seq_len << " tokens, heads of " << s.head_dim << ", window " << s.window
@@ -168,6 +172,14 @@ TYPED_TEST(CpuAttentionTest, DoesNotLookAhead) {
     EXPECT_EQ(std::memcmp(before.data(), after.data(), 20 * 8 * sizeof(T)), 0);
     EXPECT_NE(std::memcmp(before.data(), after.data(), before.size() * sizeof(T)), 0);
     k = random_values<T>(21 * 8, 2);
+
+    // The weight of a hidden value is 0, not merely small.
+    std::vector<T> last(v.size());  // zeros
+    std::fill(last.begin() + 20 * 8, last.end(), narrow<T>(50));
+    data.k = k.data();
+    data.v = last.data();
+    kernels.attention_forward(s, 0, 1, data, scratch.data());
+    for (size_t i = 0; i < 20 * 8; ++i) EXPECT_EQ(wide_of(after[i]), 0);
   });
 }
 
