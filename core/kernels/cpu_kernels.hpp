@@ -105,15 +105,15 @@ struct CpuKernels {
                                   const int64_t* targets,
                                   int64_t ignored,
                                   W* lse);
-  // dlogits = (softmax(logits) - onehot(target)) * scale, and 0 in ignored rows.
+  // Replaces the logits by their gradient (softmax(logits) - onehot(target)) * scale, which is 0 in
+  // ignored rows.
   void (*cross_entropy_backward)(int64_t rows,
                                  int64_t vocab,
-                                 const T* logits,
+                                 T* logits,
                                  const int64_t* targets,
                                  int64_t ignored,
                                  const W* lse,
-                                 W scale,
-                                 T* dlogits);
+                                 W scale);
 
   // Causal attention, in a window if the shape has one: softmax(q k^T / sqrt(D)) v. The pairs
   // (sequence, kv head) are independent of each other and numbered from 0; a call processes the

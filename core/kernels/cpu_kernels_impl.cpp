@@ -125,22 +125,20 @@ struct Kernels {
 
   static void cross_entropy_backward(int64_t rows,
                                      int64_t vocab,
-                                     const T* logits,
+                                     T* logits,
                                      const int64_t* targets,
                                      int64_t ignored,
                                      const W* lse,
-                                     W scale,
-                                     T* dlogits) {
-    for (int64_t r = 0; r < rows; ++r, logits += vocab, dlogits += vocab) {
-      const W row_scale = targets[r] == ignored ? 0 : scale;
+                                     W scale) {
+    for (int64_t r = 0; r < rows; ++r, logits += vocab) {
+      const bool counts = targets[r] != ignored;
+      const W row_scale = counts ? scale : 0, shift = lse[r];
+      // Subtracting 1 from the stored value would add to its rounding error.
+      const W wanted = counts ? (exp_of(wide(logits[targets[r]]) - shift) - 1) * scale : 0;
 #pragma omp simd
       for (int64_t i = 0; i < vocab; ++i)
-        store(dlogits[i], exp_of(wide(logits[i]) - lse[r]) * row_scale);
-      if (targets[r] == ignored) continue;
-      // This element is computed anew. Subtracting from the stored value would add to its rounding
-      // error.
-      const int64_t t = targets[r];
-      store(dlogits[t], (exp_of(wide(logits[t]) - lse[r]) - 1) * scale);
+        store(logits[i], exp_of(wide(logits[i]) - shift) * row_scale);
+      if (counts) store(logits[targets[r]], wanted);
     }
   }
 

@@ -1,8 +1,9 @@
 // Cross entropy as one node over the logits [N, V], the largest tensor of a model. The forward
 // reads each row twice and keeps only lse [N], the log-sum-exp of each row, from which the backward
-// recomputes the softmax: dlogits = (exp(logits - lse) - onehot(target)) * dy. The losses of each
-// part of the rows are added up in double, then the parts in order, so the sum does not depend on
-// the number of threads.
+// recomputes the softmax: dlogits = (exp(logits - lse) - onehot(target)) * dy. The gradient
+// overwrites the logits, because new memory of this size costs a page fault for every 4 KiB. The
+// losses of each part of the rows are added up in double, then the parts in order, so the sum does
+// not depend on the number of threads.
 #include <numeric>
 
 #include "core/kernels/fused_support.hpp"
@@ -40,24 +41,23 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
   }
   static variable_list backward(AutogradContext* ctx, variable_list dy) {
     const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &rows = saved[0], &wanted = saved[1], &lse = saved[2];
-    const at::Tensor dlogits = at::empty_like(rows);
-    const int64_t vocab = rows.size(-1);
+    const at::Tensor gradient = saved[0].detach();  // the memory of the logits
+    const at::Tensor &wanted = saved[1], &lse = saved[2];
+    const int64_t vocab = gradient.size(-1);
     const double scale = dy[0].item<double>();
-    dispatch(rows.scalar_type(), [&](auto* tag) {
+    dispatch(gradient.scalar_type(), [&](auto* tag) {
       using T = std::remove_pointer_t<decltype(tag)>;
       parallel_for(lse.numel(), grain_of(vocab), [&](int64_t begin, int64_t end) {
         cpu_kernels_of<T>().cross_entropy_backward(end - begin,
                                                    vocab,
-                                                   cptr<T>(rows) + begin * vocab,
+                                                   ptr<T>(gradient) + begin * vocab,
                                                    cptr<int64_t>(wanted) + begin,
                                                    kIgnoredTarget,
                                                    cptr<Wide<T>>(lse) + begin,
-                                                   static_cast<Wide<T>>(scale),
-                                                   ptr<T>(dlogits) + begin * vocab);
+                                                   static_cast<Wide<T>>(scale));
       });
     });
-    return {dlogits, at::Tensor()};
+    return {gradient, at::Tensor()};
   }
 };
 

@@ -174,10 +174,9 @@ BlockCosts Costs::head() const {
           0,
           products(weight),
           {at(YOKE_FORECAST_FORWARD, d.dim + d.vocab, 0),
-           at(YOKE_FORECAST_BACKWARD, d.vocab, 0),  // the gradient of the logits
-           // The gradient of the norm's output. That of the logits has replaced them.
+           // The gradient of the norm's output. That of the logits overwrites them.
            at(YOKE_FORECAST_BACKWARD, d.dim, weight),
-           at(YOKE_FORECAST_BACKWARD_INPUT, d.vocab, 0),
+           at(YOKE_FORECAST_BACKWARD_INPUT, 2 * d.dim, 0),
            at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, weight)}};
 }
 
