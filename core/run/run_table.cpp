@@ -136,23 +136,31 @@ int64_t unknown_if_zero(int64_t bytes) {
   return bytes == 0 ? -1 : bytes;
 }
 
-// Returns the memory that the backend expects a rank to use, by purpose, and its sum.
+// The memory that the backend expects a rank to use, by purpose; -1 = unknown.
+std::vector<std::pair<const char*, int64_t>> memory_parts(const YokeWrapResult& costs) {
+  return {{"parameters", costs.param_bytes},
+          {"gradients", costs.grad_bytes},
+          {"optimizer", costs.optimizer_bytes},
+          {"unsharded", costs.unsharded_bytes},
+          {"activations", unknown_if_zero(costs.activation_bytes)}};
+}
+
+// Returns the sum of the parts: "44.3 MiB", or "at least 13.3 MiB" if some are unknown.
+std::string memory_sum(const YokeWrapResult& costs) {
+  const auto parts = memory_parts(costs);
+  const bool all =
+      std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part.second >= 0; });
+  return (all ? "" : "at least ") + bytes_text(static_cast<uint64_t>(total_bytes(costs)));
+}
+
+// Returns the parts and their sum.
 std::string memory(const YokeWrapResult& costs) {
-  const std::pair<const char*, int64_t> parts[] = {
-      {"parameters", costs.param_bytes},
-      {"gradients", costs.grad_bytes},
-      {"optimizer", costs.optimizer_bytes},
-      {"unsharded", costs.unsharded_bytes},
-      {"activations", unknown_if_zero(costs.activation_bytes)}};
   std::string text;
-  bool all = true;
-  for (const auto& [what, bytes] : parts) {
+  for (const auto& [what, bytes] : memory_parts(costs)) {
     text += (text.empty() ? "" : ", ") + std::string(what) + " " +
             (bytes < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(bytes)));
-    all = all && bytes >= 0;
   }
-  return text + (all ? "; together " : "; together at least ") +
-         bytes_text(static_cast<uint64_t>(total_bytes(costs))) + " a rank";
+  return text + "; together " + memory_sum(costs) + " a rank";
 }
 
 // Returns the bytes that a rank sends or receives in a step, by axis.
@@ -210,6 +218,15 @@ std::vector<std::string> run_table(const Job& job,
   lines.push_back(row("traffic", traffic(job.plan->plan(), costs)));
   lines.push_back(row("run", steps_text(job.config.run, first_step) + ", in " + run_dir));
   return lines;
+}
+
+std::string used_memory_text(const std::vector<StageCosts>& stages,
+                             int64_t measured,
+                             bool on_device) {
+  const YokeWrapResult& costs = worst_of(stages);
+  return "memory: predicted " + memory_sum(costs) + " a rank, measured " +
+         bytes_text(static_cast<uint64_t>(std::max<int64_t>(measured, 0))) +
+         (on_device ? " (tensors)" : " (growth of the process)");
 }
 
 std::string trained_text(const Job& job, int64_t samples) {

@@ -22,6 +22,12 @@ std::vector<std::string> run_table(const Job& job,
                                    const std::string& run_dir,
                                    int64_t first_step);
 
+// Returns "memory: predicted 44.3 MiB a rank, measured 63.6 MiB", and what was measured. measured:
+// the most of any rank in bytes, of tensors on a device, or by which a process grew.
+std::string used_memory_text(const std::vector<StageCosts>& stages,
+                             int64_t measured,
+                             bool on_device);
+
 // Returns "trained on 4,800 sequences (614,400 tokens): 0.0803 epochs of data/novels.txt" for the
 // first `samples` samples of a run.
 std::string trained_text(const Job& job, int64_t samples);
