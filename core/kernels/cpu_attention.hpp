@@ -1,8 +1,7 @@
 // Causal attention on contiguous tensors, for sequences whose keys fit in the cache. Included by
 // cpu_kernels_impl.cpp only. Everything has internal linkage; see cpu_vector_math.hpp.
 //
-// For one head, with scale = 1 / sqrt(D) and rows i, j of the sequence, i - window < j <= i
-// and start_i <= j:
+// For one head, with scale = 1 / sqrt(D), query i and key j, i - window < j <= i and start_i <= j:
 //
 //   forward    s_ij = scale <q_i, k_j>      lse_i = log sum_j exp(s_ij)
 //              p_ij = exp(s_ij - lse_i)     out_i = sum_j p_ij v_j
@@ -17,9 +16,10 @@
 // are then used for all query heads that share it. Queries are taken kQueries at a time. The scores
 // of a tile are stored with one row per key and one column per query, so that a vector holds scores
 // of neighbouring queries. The maximum and the sum over the keys, and every product except for dk
-// and dv, then fill whole vectors, however narrow the heads are. With one row per query, a head of
-// 8 dimensions would leave half of each vector of AVX-512 empty, and each query would need a
-// reduction inside of a vector, which takes 1.8 times as long for 64 keys.
+// and dv, then fill whole vectors, however narrow the heads are. An earlier version had one row per
+// query: a head of 8 dimensions left half of each vector of AVX-512 empty, each query needed
+// reductions inside a vector, and forward and backward took 1.8 times as long (64 tokens, AMD EPYC
+// with Zen 5).
 //
 // A full S x S matrix never exists. If the keys do not fit in the cache, an algorithm that also
 // splits them (flash attention) is faster; see kLongestAttention.
@@ -47,7 +47,7 @@ struct CausalAttention : Attention<Wide<T>, kQueryVectors> {
 
   // Replaces the scores of a tile by exp(s_ij - max_j s_ij), and by 0 where query i does not attend
   // to key j. Writes the sums over j and lse. The caller divides by the sums after the product with
-  // v: D divisions per query instead of one for each key. Without the maximum, exp could overflow.
+  // v, which has fewer elements than the scores. Without the maximum, exp could overflow.
   static void unnormalised_softmax(const QueryTile& t, const Work& w, W* sums, W* lse) {
     // Keeps the hidden scores out of the maximum. They become 0 below, after the exponentials.
     Base::hide(t, w.scores, -3e38f);
@@ -82,12 +82,12 @@ struct CausalAttention : Attention<Wide<T>, kQueryVectors> {
       const QueryTile t(s, w, first);
       const int64_t at = first * token;
       Base::pack_transposed(q + at, t.count, s.head_dim, token, scale_of(s), w.qt);
-      Base::product_with_queries(s, w, t.keys, w.k, w.qt, w.scores);
+      Base::product_with_queries(w, t, w.k, w.qt, w.scores);
       W sums[kQueries];
       unnormalised_softmax(t, w, sums, lse);
-      Base::sum_over_keys(s, w, t.keys, w.v, w.scores, w.outt);
-      for (W& sum : sums) sum = 1 / sum;
-      Base::unpack_transposed(w.outt, sums, t.count, s.head_dim, out + at, token);
+      Base::sum_over_keys(w, t, w.v, w.scores, w.outt);
+      const auto share = [&](int64_t query) { return 1 / sums[query]; };
+      Base::unpack_transposed(w.outt, share, t.count, s.head_dim, out + at, token);
     }
   }
 
@@ -162,27 +162,27 @@ struct CausalAttention : Attention<Wide<T>, kQueryVectors> {
     for (int64_t first = 0; first < s.seq_len; first += kQueries) {
       const QueryTile t(s, w, first);
       const int64_t at = first * token;
-      Base::pack(h.q + at, t.count, s.head_dim, token, scale_of(s), w.q, kQueries, w.width);
-      Base::pack(h.dout + at, t.count, s.head_dim, token, 1, w.dout, kQueries, w.width);
+      Base::pack(h.q + at, t.count, s.head_dim, token, scale_of(s), w.q, t.count, w.width);
+      Base::pack(h.dout + at, t.count, s.head_dim, token, 1, w.dout, t.count, w.width);
       Base::pack_transposed(h.q + at, t.count, s.head_dim, token, scale_of(s), w.qt);
       Base::pack_transposed(h.dout + at, t.count, s.head_dim, token, 1, w.doutt);
       Base::pack_transposed(h.out + at, t.count, s.head_dim, token, 1, w.outt);
-      W lse[kQueries] = {}, dots[kQueries] = {}, scales[kQueries];
+      W lse[kQueries] = {}, dots[kQueries] = {};
       for (int64_t l = 0; l < t.count; ++l) lse[l] = h.lse[first + l];
-      for (W& scale : scales) scale = scale_of(s);
       for (int64_t i = 0; i < s.head_dim; ++i) {
 #pragma omp simd
         for (int64_t l = 0; l < kQueries; ++l)
           dots[l] += w.doutt[i * kQueries + l] * w.outt[i * kQueries + l];
       }
-      Base::product_with_queries(s, w, t.keys, w.k, w.qt, w.scores);
-      Base::product_with_queries(s, w, t.keys, w.v, w.doutt, w.dscores);
+      Base::product_with_queries(w, t, w.k, w.qt, w.scores);
+      Base::product_with_queries(w, t, w.v, w.doutt, w.dscores);
       backward_scores(t, w, lse, dots);
-      Base::add_sum_over_queries(w, t.keys, w.scores, w.dout, w.dv);
-      Base::add_sum_over_queries(w, t.keys, w.dscores, w.q, w.dk);
+      Base::add_sum_over_queries(w, t, w.scores, w.dout, w.dv);
+      Base::add_sum_over_queries(w, t, w.dscores, w.q, w.dk);
       // The transpose of dq overwrites outt, which is not needed any more.
-      Base::sum_over_keys(s, w, t.keys, w.k, w.dscores, w.outt);
-      Base::unpack_transposed(w.outt, scales, t.count, s.head_dim, h.dq + at, token);
+      Base::sum_over_keys(w, t, w.k, w.dscores, w.outt);
+      const auto scale = [&](int64_t) { return scale_of(s); };
+      Base::unpack_transposed(w.outt, scale, t.count, s.head_dim, h.dq + at, token);
     }
   }
 

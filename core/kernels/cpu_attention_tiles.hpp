@@ -25,7 +25,7 @@ struct Attention {
   static constexpr int64_t kLanes = kVectorBytes / static_cast<int64_t>(sizeof(W));
   static constexpr int64_t kQueries = kQueryVectors * kLanes;
 
-  // Returns n rounded up, so that n elements are full vectors and n rows are full tiles.
+  // Returns n rounded up, so that n elements are full vectors and n rows are full groups of kRows.
   static int64_t padded(int64_t n) {
     const int64_t unit = kLanes > kRows ? kLanes : kRows;
     return (n + unit - 1) / unit * unit;
@@ -124,23 +124,23 @@ struct Attention {
   }
 
   // Writes the transpose of src [dim, kQueries] to dst [rows, dim], whose rows are dst_row elements
-  // apart, with row r multiplied by factors[r].
-  template <class T>
+  // apart, with row r multiplied by factor_of(r).
+  template <class Factor, class T>
   static void unpack_transposed(const W* __restrict src,
-                                const W* factors,
+                                Factor factor_of,
                                 int64_t rows,
                                 int64_t dim,
                                 T* __restrict dst,
                                 int64_t dst_row) {
     for (int64_t r = 0; r < rows; ++r, dst += dst_row) {
-      const W factor = factors[r];
+      const W factor = factor_of(r);
       unrolled(dim, [&](int64_t i) { store(dst[i], src[i * kQueries + r] * factor); });
     }
   }
 
   // The sizes of one head and its scratch arrays, which share one allocation.
   struct Work {
-    int64_t keys, width;              // padded sequence length, padded head dim
+    int64_t keys, dim, width;         // padded sequence length, head dim, padded head dim
     W *k, *v;                         // keys and values of the kv head [keys, width]
     W *dk, *dv;                       // their gradients [keys, width], summed over the query heads
     W *q, *dout;                      // rows of the current tile [kQueries, width]
@@ -148,7 +148,8 @@ struct Attention {
     W *scores, *dscores;              // s, then p; and dp, then ds [keys, kQueries]
     const int64_t* starts = nullptr;  // AttentionData::starts of the current sequence, or NULL
 
-    Work(const AttentionShape& s, W* scratch) : keys(padded(s.seq_len)), width(padded(s.head_dim)) {
+    Work(const AttentionShape& s, W* scratch)
+        : keys(padded(s.seq_len)), dim(s.head_dim), width(padded(s.head_dim)) {
       const auto take = [&](int64_t count) {
         W* at = scratch;
         scratch += count;
@@ -180,15 +181,14 @@ struct Attention {
   }
 
   // The queries [first, first + count), one per lane. The lanes after them see the keys of the last
-  // query; their packed rows are 0, so they add nothing to a gradient.
+  // query, and nothing uses what they compute.
   struct QueryTile {
     int64_t first, count;
-    Keys keys;                         // all keys that a query of the tile sees, in full tiles
-    Keys common;                       // the keys that every query of the tile sees
-    W begin[kQueries], end[kQueries];  // the keys that each lane sees, as numbers that vectorise
+    Keys keys;                         // all keys that a query sees, in full groups of kRows
+    Keys common;                       // the keys that every query sees
+    W begin[kQueries], end[kQueries];  // the keys that each lane sees, in the type of the scores
 
-    // With neither window nor documents, the keys after the last query, which are left out, are
-    // half of the work.
+    // Without windows and documents, leaving out the keys after the last query halves the work.
     QueryTile(const AttentionShape& s, const Work& w, int64_t at)
         : first(at), count(s.seq_len - at < kQueries ? s.seq_len - at : kQueries) {
       const Keys low = keys_of(s, w, first), high = keys_of(s, w, first + count - 1);
@@ -217,16 +217,12 @@ struct Attention {
     }
   }
 
-  // scores_ji = <rows_j, queries_i> for the keys j. rows is [keys, width], `queries` the transpose
-  // of the tile's queries [D, kQueries], and scores is [keys, kQueries].
-  static void product_with_queries(const AttentionShape& s,
-                                   const Work& w,
-                                   const Keys& keys,
-                                   const W* rows,
-                                   const W* queries,
-                                   W* scores) {
-    for (int64_t j = keys.first; j < keys.last; j += kRows) {
-      tile<false>({.inner = s.head_dim,
+  // scores_ji = <rows_j, queries_i> for the keys j of the tile. rows is [keys, width], `queries` is
+  // the transpose of the tile's queries [D, kQueries], and scores is [keys, kQueries].
+  static void product_with_queries(
+      const Work& w, const QueryTile& t, const W* rows, const W* queries, W* scores) {
+    for (int64_t j = t.keys.first; j < t.keys.last; j += kRows) {
+      tile<false>({.inner = w.dim,
                    .columns = kQueries,
                    .a = rows + j * w.width,
                    .a_row = w.width,
@@ -237,32 +233,29 @@ struct Attention {
     }
   }
 
-  // sums_i = sum_j scores_ji rows_j over the keys j, transposed: sums is [width, kQueries].
-  static void sum_over_keys(const AttentionShape& s,
-                            const Work& w,
-                            const Keys& keys,
-                            const W* rows,
-                            const W* scores,
-                            W* sums) {
-    for (int64_t i = 0; i < s.head_dim; i += kRows) {
-      tile<false>({.inner = keys.count(),
+  // sums_i = sum_j scores_ji rows_j over the keys j of the tile, transposed: sums is [width,
+  // kQueries].
+  static void sum_over_keys(
+      const Work& w, const QueryTile& t, const W* rows, const W* scores, W* sums) {
+    for (int64_t i = 0; i < w.dim; i += kRows) {
+      tile<false>({.inner = t.keys.count(),
                    .columns = kQueries,
-                   .a = rows + keys.first * w.width + i,
+                   .a = rows + t.keys.first * w.width + i,
                    .a_row = 1,
                    .a_column = w.width,
-                   .b = scores + keys.first * kQueries,
+                   .b = scores + t.keys.first * kQueries,
                    .b_row = kQueries,
                    .c = sums + i * kQueries,
                    .c_row = kQueries});
     }
   }
 
-  // sums_j += sum_i scores_ji queries_i for the keys j. `queries` is [kQueries, width], sums is
-  // [keys, width].
+  // sums_j += sum_i scores_ji queries_i for the keys j of the tile. `queries` is [count, width],
+  // sums is [keys, width].
   static void add_sum_over_queries(
-      const Work& w, const Keys& keys, const W* scores, const W* queries, W* sums) {
-    for (int64_t j = keys.first; j < keys.last; j += kRows) {
-      tile<true>({.inner = kQueries,
+      const Work& w, const QueryTile& t, const W* scores, const W* queries, W* sums) {
+    for (int64_t j = t.keys.first; j < t.keys.last; j += kRows) {
+      tile<true>({.inner = t.count,
                   .columns = w.width,
                   .a = scores + j * kQueries,
                   .a_row = kQueries,

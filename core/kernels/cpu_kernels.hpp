@@ -1,6 +1,7 @@
 // Fused row kernels of a transformer block for one CPU thread, compiled for several instruction
 // sets and chosen at run time. Does not need LibTorch. All arrays are contiguous and row-major, and
-// no output overlaps an input. Any thread; the functions keep no state and allocate nothing.
+// no output overlaps an input, unless a comment says so. Any thread; the functions keep no state
+// and allocate nothing.
 #pragma once
 
 #include <cstdint>

@@ -131,14 +131,17 @@ struct Kernels {
                                      const W* lse,
                                      W scale) {
     for (int64_t r = 0; r < rows; ++r, logits += vocab) {
-      const bool counts = targets[r] != ignored;
-      const W row_scale = counts ? scale : 0, shift = lse[r];
+      if (targets[r] == ignored) {
+        for (int64_t i = 0; i < vocab; ++i) store(logits[i], W{0});
+        continue;
+      }
+      // A local variable, because the stores might change lse[r] for all that the compiler knows.
+      const W shift = lse[r];
       // Subtracting 1 from the stored value would add to its rounding error.
-      const W wanted = counts ? (exp_of(wide(logits[targets[r]]) - shift) - 1) * scale : 0;
+      const W wanted = (exp_of(wide(logits[targets[r]]) - shift) - 1) * scale;
 #pragma omp simd
-      for (int64_t i = 0; i < vocab; ++i)
-        store(logits[i], exp_of(wide(logits[i]) - shift) * row_scale);
-      if (counts) store(logits[targets[r]], wanted);
+      for (int64_t i = 0; i < vocab; ++i) store(logits[i], exp_of(wide(logits[i]) - shift) * scale);
+      store(logits[targets[r]], wanted);
     }
   }
 
@@ -146,7 +149,7 @@ struct Kernels {
   using ShortAttention = CausalAttention<T, 1>;
   using LongAttention = CausalAttention<T, 2>;
   static bool is_short(const AttentionShape& s) {
-    return s.seq_len <= 128;
+    return s.seq_len <= 128 || (s.window > 0 && s.window <= 128);
   }
 
   static int64_t attention_scratch(const AttentionShape& s) {

@@ -168,6 +168,7 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor gradient = saved[0].detach();  // the memory of the logits
     cuda_runtime().cross_entropy_backward(gradient, saved[1], saved[2], dy[0].contiguous());
+    torch::autograd::impl::bump_version(gradient);  // makes another use of the logits an error
     return {gradient, at::Tensor()};
   }
 };

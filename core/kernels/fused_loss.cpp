@@ -1,9 +1,9 @@
 // Cross entropy as one node over the logits [N, V], the largest tensor of a model. The forward
 // reads each row twice and keeps only lse [N], the log-sum-exp of each row, from which the backward
 // recomputes the softmax: dlogits = (exp(logits - lse) - onehot(target)) * dy. The gradient
-// overwrites the logits, because new memory of this size costs a page fault for every 4 KiB. The
-// losses of each part of the rows are added up in double, then the parts in order, so the sum does
-// not depend on the number of threads.
+// overwrites the logits, so that no second tensor of this size is needed. The losses of each part
+// of the rows are added up in double, then the parts in order, so the sum does not depend on the
+// number of threads.
 #include <numeric>
 
 #include "core/kernels/fused_support.hpp"
@@ -57,6 +57,7 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
                                                    static_cast<Wide<T>>(scale));
       });
     });
+    torch::autograd::impl::bump_version(gradient);  // makes another use of the logits an error
     return {gradient, at::Tensor()};
   }
 };

@@ -174,7 +174,8 @@ BlockCosts Costs::head() const {
           0,
           products(weight),
           {at(YOKE_FORECAST_FORWARD, d.dim + d.vocab, 0),
-           // The gradient of the norm's output. That of the logits overwrites them.
+           // The gradient of the logits overwrites the logits. There are gradients of the norm's
+           // output, and with delayed products of its input beside it.
            at(YOKE_FORECAST_BACKWARD, d.dim, weight),
            at(YOKE_FORECAST_BACKWARD_INPUT, 2 * d.dim, 0),
            at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, weight)}};

@@ -143,7 +143,8 @@ TYPED_TEST(CpuAttentionTest, AttendsToThePastOfItsDocument) {
                                   // Longer sequences use larger tiles.
                                   AttentionShape{1, 128, 2, 1, 6},
                                   AttentionShape{1, 129, 2, 1, 6},
-                                  AttentionShape{1, 150, 2, 1, 17, 33}}) {
+                                  AttentionShape{1, 150, 2, 1, 17, 33},
+                                  AttentionShape{2, 140, 4, 2, 6, 130}}) {
     for (const int64_t documents : {0, 1, 13, 40}) {
       SCOPED_TRACE(::testing::Message()
                    << s.seq_len << " tokens, heads of " << s.head_dim << ", window " << s.window
@@ -153,34 +154,53 @@ TYPED_TEST(CpuAttentionTest, AttendsToThePastOfItsDocument) {
   }
 }
 
-// The last token must not change the outputs of earlier tokens, not even in the last bit.
+// The last token must not change what earlier tokens compute, not even in the last bit, also if the
+// scores that the mask hides overflow.
 TYPED_TEST(CpuAttentionTest, DoesNotLookAhead) {
   using T = TypeParam;
   using W = Wide<T>;
-  const AttentionShape s{1, 21, 1, 1, 8};
-  const auto q = random_values<T>(21 * 8, 1), v = random_values<T>(21 * 8, 3);
-  auto k = random_values<T>(21 * 8, 2);
-  this->on_every_table([&](const CpuKernels<T>& kernels) {
-    std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s))), lse(21);
-    std::vector<T> before(q.size()), after(q.size());
-    AttentionData<T> data{
-        .q = q.data(), .k = k.data(), .v = v.data(), .out = before.data(), .lse = lse.data()};
-    kernels.attention_forward(s, 0, 1, data, scratch.data());
-    for (size_t i = 20 * 8; i < k.size(); ++i) k[i] = narrow<T>(50);
-    data.out = after.data();
-    kernels.attention_forward(s, 0, 1, data, scratch.data());
-    EXPECT_EQ(std::memcmp(before.data(), after.data(), 20 * 8 * sizeof(T)), 0);
-    EXPECT_NE(std::memcmp(before.data(), after.data(), before.size() * sizeof(T)), 0);
-    k = random_values<T>(21 * 8, 2);
+  for (const int64_t length : {23, 151}) {
+    const AttentionShape s{1, length, 1, 1, 8};
+    const auto all = static_cast<size_t>(length * 8), earlier = all - 8;
+    const auto q = random_values<T>(length * 8, 1), dout = random_values<T>(length * 8, 4);
+    const auto earlier_bits_equal = [&](const std::vector<T>& a, const std::vector<T>& b) {
+      return std::memcmp(a.data(), b.data(), earlier * sizeof(T)) == 0;
+    };
+    this->on_every_table([&](const CpuKernels<T>& kernels) {
+      auto k = random_values<T>(length * 8, 2), v = random_values<T>(length * 8, 3);
+      struct Results {
+        std::vector<T> out, dq;
+      };
+      const auto run = [&] {
+        std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s))), lse(length);
+        std::vector<T> out(all), dq(all), dk(all), dv(all);
+        const AttentionData<T> data{.q = q.data(),
+                                    .k = k.data(),
+                                    .v = v.data(),
+                                    .out = out.data(),
+                                    .lse = lse.data(),
+                                    .dout = dout.data(),
+                                    .dq = dq.data(),
+                                    .dk = dk.data(),
+                                    .dv = dv.data()};
+        kernels.attention_forward(s, 0, 1, data, scratch.data());
+        kernels.attention_backward(s, 0, 1, data, scratch.data());
+        return Results{out, dq};
+      };
+      const Results before = run();
+      for (size_t i = earlier; i < all; ++i) k[i] = narrow<T>(i % 2 == 0 ? 9000 : -9000);
+      const Results after = run();
+      EXPECT_TRUE(earlier_bits_equal(before.out, after.out));
+      EXPECT_TRUE(earlier_bits_equal(before.dq, after.dq));
+      EXPECT_NE(std::memcmp(before.out.data(), after.out.data(), all * sizeof(T)), 0);
 
-    // The weight of a hidden value is 0, not merely small.
-    std::vector<T> last(v.size());  // zeros
-    std::fill(last.begin() + 20 * 8, last.end(), narrow<T>(50));
-    data.k = k.data();
-    data.v = last.data();
-    kernels.attention_forward(s, 0, 1, data, scratch.data());
-    for (size_t i = 0; i < 20 * 8; ++i) EXPECT_EQ(wide_of(after[i]), 0);
-  });
+      // The weight of a hidden value is 0, not merely small.
+      std::fill_n(v.begin(), earlier, T{});
+      std::fill(v.begin() + static_cast<int64_t>(earlier), v.end(), narrow<T>(50));
+      const std::vector<T> out = run().out;
+      for (size_t i = 0; i < earlier; ++i) EXPECT_EQ(wide_of(out[i]), 0);
+    });
+  }
 }
 
 }  // namespace

@@ -229,7 +229,27 @@ TEST_P(OpsTest, CrossEntropyAgrees) {
       {random({2, 3, 50}, 3)});
 }
 
+// The gradient overwrites the logits, so they cannot be used again.
+TEST(Ops, CrossEntropyReusesTheMemoryOfTheLogits) {
+  const at::Tensor x = at::randn({2, 5}).set_requires_grad(true), logits = x * 1;
+  at::Tensor gradient;
+  logits.register_hook([&](const at::Tensor& g) { gradient = g; });
+  const at::Tensor loss = ops::cross_entropy_sum(logits, at::tensor({1, 4}, at::kLong));
+  torch::autograd::backward({loss}, {}, /*retain_graph=*/true);
+  EXPECT_EQ(gradient.data_ptr(), logits.data_ptr());
+  EXPECT_THROW(torch::autograd::backward({loss}), c10::Error);
+}
+
 TEST_P(OpsTest, TakesInputsOfAnyLayout) {
+  const at::Tensor targets = at::tensor({3, 0, -100, 4, 1, 2}, at::kLong).view({3, 2});
+  expect_same(
+      [&](const Inputs& t) {
+        return Inputs{ops::cross_entropy_sum(t[0].transpose(0, 1), targets)};
+      },
+      [&](const Inputs& t) {
+        return Inputs{ops::composite::cross_entropy_sum(t[0].transpose(0, 1), targets)};
+      },
+      {random({2, 3, 5})});
   expect_same(
       [](const Inputs& t) { return ops::linears(t[0].transpose(0, 1), {t[1].t()}); },
       [](const Inputs& t) { return ops::composite::linears(t[0].transpose(0, 1), {t[1].t()}); },
