@@ -9,8 +9,6 @@
 #include <chrono>
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "core/backend/services.hpp"
 #include "core/kernels/product_meter.hpp"
@@ -20,7 +18,6 @@
 #include "core/run/learning_rate.hpp"
 #include "core/run/memory_advice.hpp"
 #include "core/run/metrics_reporter.hpp"
-#include "core/run/run_table.hpp"
 #include "core/run/run_verification.hpp"
 #include "core/run/skipped_steps.hpp"
 #include "core/run/step_results.hpp"
@@ -82,7 +79,6 @@ class Training {
   YokeStepResult run_step(const Batch& batch, int64_t step, double lr, uint32_t flags);
   YokeStepResult call_backend(const YokeStepArgs& args);
   void warn_about_memory();
-  void report_memory();
   void evaluate_and_save(int64_t step);
   std::optional<double> evaluate(int64_t step);
 
@@ -99,11 +95,10 @@ class Training {
   BackendEvents events_;                   // spans and metrics of the backend
   std::optional<HostServices> services_;   // connect
   std::optional<BackendContext> context_;  // connect
-  int64_t resident_bytes_ = 0;             // connect: of the process before there is a model
+  int64_t bytes_before_model_ = 0;         // connect
   RunVerification verification_;
   std::unique_ptr<TorchModelHost> host_;  // wrap: the model as structs of the contract
   std::optional<WrappedModel> model_;     // wrap: the model as wrapped by the backend
-  std::vector<StageCosts> stages_;        // restore
   StepResults results_;
   SkippedSteps skipped_;
   Checkpointing checkpoints_;
@@ -124,7 +119,7 @@ void Training::connect() {
       job_.inner.get(),
       &events_);
   context_.emplace(job_.backend.init(init_args(job_, *services_)));
-  resident_bytes_ = resident_bytes();
+  bytes_before_model_ = private_bytes();
 }
 
 void Training::wrap() {
@@ -135,9 +130,9 @@ void Training::wrap() {
 void Training::restore() {
   position_ = checkpoints_.restore(*model_, host_->summary());
   verification_.start(place_.dir, *model_, host_->summary());
-  stages_ = costs_of_stages(*model_, host_->summary(), mesh_, world_);
+  const auto stages = costs_of_stages(*model_, host_->summary(), mesh_, world_);
   warn_about_memory();
-  reporter_.emplace(job_, place_.dir, stages_, world_, log_, position_);
+  reporter_.emplace(job_, place_.dir, stages, world_, log_, position_);
   if (verification_.records_state(position_.step)) checkpoints_.save(*model_, position_);
 }
 
@@ -147,20 +142,6 @@ void Training::warn_about_memory() {
   const std::string warning = memory_warning(
       total_bytes(model_->wrap_result()), device->memory(), device_name(device->device().index()));
   if (!warning.empty()) log_.warning(warning);
-}
-
-// LibTorch counts the bytes of tensors only on devices. On the CPU, the growth of the process also
-// contains the parts of libraries that a step was the first to use. Ranks in one process cannot be
-// told apart.
-void Training::report_memory() {
-  const RankDevice* const device = world_.device();
-  if (device == nullptr && world_.in_threads()) return;
-  const int64_t own =
-      device != nullptr ? device->memory().peak_bytes : peak_resident_bytes() - resident_bytes_;
-  int64_t most = 0;
-  for (const std::string& bytes : world_.gather_texts(concat(own)))
-    most = std::max<int64_t>(most, std::stoll(bytes));
-  if (world_.rank() == 0) log_.info(used_memory_text(stages_, most, device != nullptr));
 }
 
 // Returns what a meter has measured from its construction until now.
@@ -185,6 +166,7 @@ int Training::loop() {
   StepTrace trace(
       traced ? run_.profile : ProfileConfig{}, place_.dir, world_.rank(), log_, events_);
 
+  const int64_t first_step = position_.step;
   while (position_.step < run_.train.steps && !stop_.stop_now()) {
     const int64_t step = position_.step + 1;
     world_.set_step(step);
@@ -213,8 +195,8 @@ int Training::loop() {
   }
 
   if (run_.checkpoint.every > 0) checkpoints_.save_unless_saved(*model_, position_);
+  if (position_.step > first_step) reporter_->report_memory(bytes_before_model_);
   if (position_.step == run_.train.steps) reporter_->finish();
-  report_memory();
   return stop_.signal();
 }
 

@@ -217,8 +217,8 @@ std::unique_ptr<Member> join(const Meeting& m) {
 
 // ---- One rank ----
 
-// Call this before other threads start and before anything reads the environment: find_worker() may
-// set LD_LIBRARY_PATH.
+// Call this before other threads start and before anything reads the environment, which
+// find_worker() changes.
 void add_programs(MachineFacts& f) {
   f.version = YOKE_VERSION;
   try {

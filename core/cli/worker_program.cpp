@@ -27,7 +27,11 @@ namespace {
 // program starts. Rejected: LibTorch's own THP_MEM_ALLOC_ENABLE, which aligns tensors to 2 MiB and
 // needs up to twice the memory.
 void prefer_huge_pages() {
-  ::setenv("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1", 0);
+  constexpr const char *kVariable = "GLIBC_TUNABLES", *kKey = "glibc.malloc.hugetlb";
+  const char* const given = std::getenv(kVariable);
+  const std::string before = given == nullptr ? "" : given;
+  if (before.find(kKey) != before.npos) return;
+  ::setenv(kVariable, (before + (before.empty() ? "" : ":") + kKey + "=1").c_str(), 1);
 }
 
 }  // namespace

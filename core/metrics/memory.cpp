@@ -27,6 +27,9 @@ int64_t bytes_of(const char* path, const std::string& key) {
 int64_t resident_bytes() {
   return bytes_of("/proc/self/status", "VmRSS:");
 }
+int64_t private_bytes() {
+  return bytes_of("/proc/self/status", "RssAnon:");
+}
 int64_t peak_resident_bytes() {
   return bytes_of("/proc/self/status", "VmHWM:");
 }

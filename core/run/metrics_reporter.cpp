@@ -42,6 +42,7 @@ MetricsReporter::MetricsReporter(const Job& job,
                                  Log& log,
                                  const Position& start)
     : job_(job),
+      stages_(stages),
       world_(world),
       log_(log),
       lines_(job.config.run.metrics.line,
@@ -258,6 +259,21 @@ void MetricsReporter::evaluation(int64_t step,
   last_evaluation_ = m;
   publish(m);
   restart_interval();
+}
+
+// LibTorch counts the bytes of tensors only on devices. On the CPU, the growth of the process
+// stands for them. Files, which training data and libraries are, and the memory through which ranks
+// exchange tensors do not count; they hardly shrink, so their size now is that at the peak.
+void MetricsReporter::report_memory(int64_t before) {
+  const RankDevice* device = world_.device();
+  if (device == nullptr && world_.in_threads()) return;
+  const int64_t own = device != nullptr
+                          ? device->memory().peak_bytes
+                          : peak_resident_bytes() - (resident_bytes() - private_bytes()) - before;
+  int64_t most = 0;
+  for (const std::vector<int64_t>& theirs : world_.check_collectives({own}))
+    most = std::max(most, theirs[0]);
+  if (world_.rank() == 0) log_.info(used_memory_text(stages_, most, device != nullptr));
 }
 
 void MetricsReporter::finish() {

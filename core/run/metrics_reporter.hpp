@@ -66,6 +66,11 @@ class MetricsReporter {
   void show_evaluation(int64_t done, int64_t total);
   // Starts a new interval: the time since the last report is left out of the measured speed.
   void restart_interval();
+  // Logs the memory that was predicted, and the most that any rank has used. before: what
+  // private_bytes() returned before there was a model; it does not matter on a device. Logs nothing
+  // if the ranks are threads of one process on the CPU. Call it after at least one step.
+  // Collective.
+  void report_memory(int64_t before);
   // Logs how often the run has read its data. Then, if there was an evaluation, the tokens are
   // bytes, and all of them count as targets, logs the loss of the last evaluation and the bigram
   // baseline of the same bytes.
@@ -86,6 +91,7 @@ class MetricsReporter {
   void show_progress(int64_t step, const YokeStepResult& result);
 
   const Job& job_;
+  const std::vector<StageCosts> stages_;
   World& world_;
   Log& log_;
   std::unique_ptr<MetricsFile> file_;  // rank 0 only

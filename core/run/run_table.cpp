@@ -225,7 +225,7 @@ std::string used_memory_text(const std::vector<StageCosts>& stages,
                              bool on_device) {
   const YokeWrapResult& costs = worst_of(stages);
   return "memory: predicted " + memory_sum(costs) + " a rank, measured " +
-         bytes_text(static_cast<uint64_t>(std::max<int64_t>(measured, 0))) +
+         bytes_text(static_cast<uint64_t>(measured)) +
          (on_device ? " (tensors)" : " (growth of the process)");
 }
 

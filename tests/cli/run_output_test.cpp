@@ -7,7 +7,6 @@
 
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "tests/cli/playground.hpp"
 
@@ -67,39 +66,6 @@ TEST(Trace, ShowsTheStepsAndWhatHappensInThem) {
   const SubprocessResult none = here.yoke({"trace", "runs"});
   EXPECT_EQ(none.ending.exit_code, 2);
   EXPECT_THAT(none.err, HasSubstr("yoke: runs/profile has no traces; give a run folder"));
-}
-
-// Returns the number of MiB after `what`; 0 if there is none.
-double mib_after(const std::string& text, const std::string& what) {
-  const size_t at = text.find(what);
-  if (at == text.npos) return 0;
-  std::istringstream rest(text.substr(at + what.size()));
-  double number = 0;
-  std::string unit;
-  rest >> number >> unit;
-  return unit == "MiB" ? number : 0;
-}
-
-// The predicted memory is that of tensors. A process grows by that, and by parts of libraries.
-TEST(Memory, IsReportedBesideWhatWasPredicted) {
-  const Playground here;
-  for (const std::string ranks : {"1", "2"}) {
-    const SubprocessResult r = here.yoke({"train",
-                                          "run.toml",
-                                          "parallel_backend=ptd",
-                                          "--nproc",
-                                          ranks,
-                                          "train.global_batch=256",
-                                          "model.layers=8"});
-    ASSERT_EQ(r.ending.exit_code, 0) << r.err;
-    const double predicted = mib_after(r.out, "memory: predicted "),
-                 measured = mib_after(r.out, " a rank, measured ");
-    EXPECT_EQ(predicted, mib_after(r.out, "; together "));
-    EXPECT_GT(predicted, 50);
-    EXPECT_GT(measured, 0.9 * predicted);
-    EXPECT_LT(measured, 1.2 * predicted + 50);
-    EXPECT_THAT(r.out, HasSubstr(" MiB (growth of the process)\n"));
-  }
 }
 
 TEST(EventFile, IsMadeUnlessUnwanted) {
