@@ -60,6 +60,14 @@ void set_nccl_defaults() {
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
 }
 
+// By default LibTorch lets cuBLAS divide the inner dimension of a 16-bit product between blocks,
+// round their sums to 16 bits, and then add them. Products of few tokens are divided like that.
+// products.cpp does the same for the products that it computes.
+void add_parts_of_products_in_fp32() {
+  at::globalContext().setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(/*allow_reduced_precision=*/false);
+}
+
 void apply(const NcclSettings& settings, ncclConfig_t& config) {
   switch (settings.cta_policy) {
     case NcclSettings::CtaPolicy::kDefault:
@@ -106,7 +114,10 @@ struct OnDevice {
 
 class CudaRuntime final : public DeviceOperators<OnDevice> {
  public:
-  CudaRuntime() { set_nccl_defaults(); }
+  CudaRuntime() {
+    set_nccl_defaults();
+    add_parts_of_products_in_fp32();
+  }
 
   c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup& group,
                                                  c10::Device device) override {
