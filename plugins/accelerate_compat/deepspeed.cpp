@@ -181,7 +181,7 @@ void plan_deepspeed(const AccelerateConfig& config, const YokePlan& plan, PlanRe
   }
   report.add(messages);
   Translation(config, plan, report).run();
-  const std::string file = config.file();
+  const std::string& file = config.file();
   report.refuse("parallel_backend",
                 "\"accelerate_compat\"",
                 concat("\"", kBackend, "\""),
