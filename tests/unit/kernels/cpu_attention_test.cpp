@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/kernels/cpu_kernels.hpp"
@@ -89,42 +90,70 @@ AttentionCase plain_attention(const AttentionShape& s,
 }
 
 template <class T>
+struct Inputs {
+  std::vector<T> q, k, v, dout;
+  std::vector<int64_t> starts;  // AttentionData::starts, or empty
+};
+
+template <class T>
+Inputs<T> random_inputs(const AttentionShape& s, std::vector<int64_t> starts = {}) {
+  const int64_t nq = s.batch * s.seq_len * s.heads * s.head_dim, nk = nq / s.heads * s.kv_heads;
+  return {random_values<T>(nq, 1),
+          random_values<T>(nk, 2),
+          random_values<T>(nk, 3),
+          random_values<T>(nq, 4),
+          std::move(starts)};
+}
+
+template <class T>
+struct Results {
+  std::vector<T> out, dq, dk, dv;
+  std::vector<Wide<T>> lse;
+};
+
+// Runs the forward, one pair at a time, and the backward.
+template <class T>
+Results<T> compute(const CpuKernels<T>& kernels, const AttentionShape& s, const Inputs<T>& in) {
+  using W = Wide<T>;
+  // The initial content of the scratch must not matter.
+  std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s)),
+                         std::numeric_limits<W>::quiet_NaN());
+  Results<T> r;
+  for (std::vector<T>* of_queries : {&r.out, &r.dq}) of_queries->resize(in.q.size());
+  for (std::vector<T>* of_keys : {&r.dk, &r.dv}) of_keys->resize(in.k.size());
+  r.lse.resize(static_cast<size_t>(s.batch * s.heads * s.seq_len));
+  const AttentionData<T> data{.q = in.q.data(),
+                              .k = in.k.data(),
+                              .v = in.v.data(),
+                              .starts = in.starts.empty() ? nullptr : in.starts.data(),
+                              .out = r.out.data(),
+                              .lse = r.lse.data(),
+                              .dout = in.dout.data(),
+                              .dq = r.dq.data(),
+                              .dk = r.dk.data(),
+                              .dv = r.dv.data()};
+  const int64_t pairs = s.batch * s.kv_heads;
+  for (int64_t i = 0; i < pairs; ++i) kernels.attention_forward(s, i, i + 1, data, scratch.data());
+  kernels.attention_backward(s, 0, pairs, data, scratch.data());
+  return r;
+}
+
+template <class T>
 class CpuAttentionTest : public CpuKernelsTest<T> {
  protected:
   // Compares all kernels with the plain version. documents: length of documents; 0 = one for each
   // sequence.
   void expect_plain_attention(const AttentionShape& s, int64_t documents) {
-    using W = Wide<T>;
-    const int64_t nq = s.batch * s.seq_len * s.heads * s.head_dim, nk = nq / s.heads * s.kv_heads;
-    const auto q = random_values<T>(nq, 1), k = random_values<T>(nk, 2),
-               v = random_values<T>(nk, 3), dout = random_values<T>(nq, 4);
-    const auto starts = documents > 0 ? starts_of(s, documents) : std::vector<int64_t>();
-    const AttentionCase expected = plain_attention(s, q, k, v, dout, starts);
+    const Inputs<T> in =
+        random_inputs<T>(s, documents > 0 ? starts_of(s, documents) : std::vector<int64_t>());
+    const AttentionCase expected = plain_attention(s, in.q, in.k, in.v, in.dout, in.starts);
     this->on_every_table([&](const CpuKernels<T>& kernels) {
-      // The initial content of the scratch must not matter.
-      std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s)),
-                             std::numeric_limits<W>::quiet_NaN());
-      std::vector<T> out(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
-      std::vector<W> lse(expected.lse.size());
-      const AttentionData<T> data{.q = q.data(),
-                                  .k = k.data(),
-                                  .v = v.data(),
-                                  .starts = starts.empty() ? nullptr : starts.data(),
-                                  .out = out.data(),
-                                  .lse = lse.data(),
-                                  .dout = dout.data(),
-                                  .dq = dq.data(),
-                                  .dk = dk.data(),
-                                  .dv = dv.data()};
-      const int64_t pairs = s.batch * s.kv_heads;
-      for (int64_t i = 0; i < pairs; ++i)
-        kernels.attention_forward(s, i, i + 1, data, scratch.data());
-      kernels.attention_backward(s, 0, pairs, data, scratch.data());
-      this->expect_close(out, expected.out);
-      this->expect_close(lse, expected.lse);
-      this->expect_close(dq, expected.dq, 4 * kTolerance<T>);
-      this->expect_close(dk, expected.dk, 4 * kTolerance<T>);
-      this->expect_close(dv, expected.dv);
+      const Results<T> got = compute(kernels, s, in);
+      this->expect_close(got.out, expected.out);
+      this->expect_close(got.lse, expected.lse);
+      this->expect_close(got.dq, expected.dq, 4 * kTolerance<T>);
+      this->expect_close(got.dk, expected.dk, 4 * kTolerance<T>);
+      this->expect_close(got.dv, expected.dv);
     });
   }
 };
@@ -158,46 +187,24 @@ TYPED_TEST(CpuAttentionTest, AttendsToThePastOfItsDocument) {
 // scores that the mask hides overflow.
 TYPED_TEST(CpuAttentionTest, DoesNotLookAhead) {
   using T = TypeParam;
-  using W = Wide<T>;
   for (const int64_t length : {23, 151}) {
     const AttentionShape s{1, length, 1, 1, 8};
     const auto all = static_cast<size_t>(length * 8), earlier = all - 8;
-    const auto q = random_values<T>(length * 8, 1), dout = random_values<T>(length * 8, 4);
-    const auto earlier_bits_equal = [&](const std::vector<T>& a, const std::vector<T>& b) {
-      return std::memcmp(a.data(), b.data(), earlier * sizeof(T)) == 0;
+    const auto bits_equal = [](const std::vector<T>& a, const std::vector<T>& b, size_t count) {
+      return std::memcmp(a.data(), b.data(), count * sizeof(T)) == 0;
     };
     this->on_every_table([&](const CpuKernels<T>& kernels) {
-      auto k = random_values<T>(length * 8, 2), v = random_values<T>(length * 8, 3);
-      struct Results {
-        std::vector<T> out, dq;
-      };
-      const auto run = [&] {
-        std::vector<W> scratch(static_cast<size_t>(kernels.attention_scratch(s))), lse(length);
-        std::vector<T> out(all), dq(all), dk(all), dv(all);
-        const AttentionData<T> data{.q = q.data(),
-                                    .k = k.data(),
-                                    .v = v.data(),
-                                    .out = out.data(),
-                                    .lse = lse.data(),
-                                    .dout = dout.data(),
-                                    .dq = dq.data(),
-                                    .dk = dk.data(),
-                                    .dv = dv.data()};
-        kernels.attention_forward(s, 0, 1, data, scratch.data());
-        kernels.attention_backward(s, 0, 1, data, scratch.data());
-        return Results{out, dq};
-      };
-      const Results before = run();
-      for (size_t i = earlier; i < all; ++i) k[i] = narrow<T>(i % 2 == 0 ? 9000 : -9000);
-      const Results after = run();
-      EXPECT_TRUE(earlier_bits_equal(before.out, after.out));
-      EXPECT_TRUE(earlier_bits_equal(before.dq, after.dq));
-      EXPECT_NE(std::memcmp(before.out.data(), after.out.data(), all * sizeof(T)), 0);
+      Inputs<T> in = random_inputs<T>(s);
+      const Results<T> before = compute(kernels, s, in);
+      for (size_t i = earlier; i < all; ++i) in.k[i] = narrow<T>(i % 2 == 0 ? 9000 : -9000);
+      const Results<T> after = compute(kernels, s, in);
+      EXPECT_TRUE(bits_equal(before.out, after.out, earlier));
+      EXPECT_TRUE(bits_equal(before.dq, after.dq, earlier));
+      EXPECT_FALSE(bits_equal(before.out, after.out, all));
 
       // The weight of a hidden value is 0, not merely small.
-      std::fill_n(v.begin(), earlier, T{});
-      std::fill(v.begin() + static_cast<int64_t>(earlier), v.end(), narrow<T>(50));
-      const std::vector<T> out = run().out;
+      for (size_t i = 0; i < all; ++i) in.v[i] = i < earlier ? T{} : narrow<T>(50);
+      const std::vector<T> out = compute(kernels, s, in).out;
       for (size_t i = 0; i < earlier; ++i) EXPECT_EQ(wide_of(out[i]), 0);
     });
   }
