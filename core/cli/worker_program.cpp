@@ -22,10 +22,10 @@ std::string default_worker() {
 
 namespace {
 
-// A step allocates and frees its large tensors. Page faults for every 4 KiB of them make the steps
-// of a small model with a large vocabulary a tenth slower. The C library reads the variable when a
-// program starts. Rejected: LibTorch's own THP_MEM_ALLOC_ENABLE, which aligns tensors to 2 MiB and
-// needs up to twice the memory.
+// A step allocates and frees its large tensors. The C library reads the variable when a program
+// starts, and then asks the system for huge pages: a page fault for every 4 KiB makes the steps of
+// a small model with a large vocabulary a tenth slower. Rejected: LibTorch's own
+// THP_MEM_ALLOC_ENABLE, which aligns tensors to 2 MiB and needs up to twice the memory.
 void prefer_huge_pages() {
   constexpr const char *kVariable = "GLIBC_TUNABLES", *kKey = "glibc.malloc.hugetlb";
   const char* const given = std::getenv(kVariable);

@@ -60,9 +60,9 @@ void set_nccl_defaults() {
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
 }
 
-// By default LibTorch lets cuBLAS divide the inner dimension of a 16-bit product between blocks,
-// round their sums to 16 bits, and then add them. Products of few tokens are divided like that.
-// products.cpp does the same for the products that it computes.
+// cuBLAS may divide the inner dimension of a product between blocks, which it does for few tokens,
+// and add their sums. LibTorch's default allows it to round the sums of a 16-bit product to 16 bits
+// first. This forbids that for LibTorch's products; products.cpp forbids it for our own.
 void add_parts_of_products_in_fp32() {
   at::globalContext().setAllowBF16ReductionCuBLAS(/*allow_reduced_precision=*/false);
   at::globalContext().setAllowFP16ReductionCuBLAS(/*allow_reduced_precision=*/false);

@@ -145,7 +145,8 @@ struct Kernels {
     }
   }
 
-  // Two vectors of queries per tile are faster if the keys that a tile computes in vain are few.
+  // Tiles of two vectors of queries are faster, unless the queries attend to so few keys that the
+  // scores which the mask hides are a large part of a tile.
   using ShortAttention = CausalAttention<T, 1>;
   using LongAttention = CausalAttention<T, 2>;
   static bool is_short(const AttentionShape& s) {

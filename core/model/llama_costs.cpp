@@ -174,8 +174,9 @@ BlockCosts Costs::head() const {
           0,
           products(weight),
           {at(YOKE_FORECAST_FORWARD, d.dim + d.vocab, 0),
-           // The gradient of the logits overwrites the logits. There are gradients of the norm's
-           // output, and with delayed products of its input beside it.
+           // The gradient of the logits overwrites the logits. The gradient of the norm's output is
+           // new memory. If products are delayed, the norm's output is still needed when the
+           // gradient of its input exists, too.
            at(YOKE_FORECAST_BACKWARD, d.dim, weight),
            at(YOKE_FORECAST_BACKWARD_INPUT, 2 * d.dim, 0),
            at(YOKE_FORECAST_BACKWARD_WEIGHT, 0, weight)}};
