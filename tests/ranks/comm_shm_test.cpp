@@ -185,10 +185,17 @@ TEST(SharedMemory, PassesAFailureToAFuture) {
     const auto world = connect(rank, 2, socket, shared());
     line_up(*world);
     auto* group = world_comm(*world).process_group();
-    if (rank == 1) return;
+    // Rank 1 ends while the collective of rank 0 is in flight. A message over the control plane
+    // could not order them, because rank 0 may learn of the end before its message has been sent.
+    const fs::path in_flight = socket + ".in_flight";
+    if (rank == 1) {
+      while (!fs::exists(in_flight)) std::this_thread::yield();
+      return;
+    }
     std::vector<at::Tensor> ones{floats(2)};
     const Thrown thrown = thrown_by([&] {
       const auto future = group->allreduce(ones)->getFuture();
+      std::ofstream(in_flight).put('1');
       future->wait();
       ASSERT_TRUE(future->hasError());
       std::rethrow_exception(future->exception_ptr());
