@@ -238,16 +238,17 @@ def run_pair(options, data, folder):
     }
     if options.ranks == 1:
         pair["products_ms"] = products_ms(options)
+        pair["libtorch_products_ms"] = products_ms(options, "--libtorch")
         pair["products_share"] = pair["products_ms"] / yoke_ms
     return pair, yoke, peer
 
 
-def products_ms(options):
-    """Returns how long the matrix products of a step take if nothing else is computed."""
+def products_ms(options, *flags):
+    """Returns how long the matrix products of a step take if nothing else is computed. flags: of bench/products."""
     model, global_batch, seq_len = WORKLOADS[options.workload]
     dims = dict(line.split(" = ") for line in MODELS[model].splitlines())
     program = options.yoke.resolve().parent.parent / "bench/products"
-    command = [program, *(dims[key] for key in ("dim", "layers", "heads", "kv_heads", "ffn_dim", "vocab")),
+    command = [program, *flags, *(dims[key] for key in ("dim", "layers", "heads", "kv_heads", "ffn_dim", "vocab")),
                str(global_batch * seq_len)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -268,8 +269,9 @@ def report(options, pairs):
         print(f"| {name} | {spread(ms)} | {tokens / statistics.median(ms):.0f} | {statistics.median(mib):.0f} |")
     print(f"ratio of step rates, yoke / {other}: {spread(column['ratio'])}")
     if options.ranks == 1:
-        print(f"the products alone take {spread(column['products_ms'])} ms: yoke reaches "
-              f"{spread(column['products_share'])} of their rate")
+        print(f"the products alone take {spread(column['products_ms'])} ms, with LibTorch's kernels "
+              f"{spread(column['libtorch_products_ms'])} ms: yoke reaches {spread(column['products_share'])} "
+              "of the former rate")
     worst = max(column["loss_difference"])
     equal = all(is_equal(options, pair) for pair in pairs)
     verdict = "NOT EQUAL" if not equal else "equal" if worst <= LOSS_BOUND else "equal up to rounding"

@@ -1,17 +1,20 @@
-// Measures how long LibTorch takes for the matrix products of a training step of a Llama, in fp32
-// on one thread, if nothing else is computed: a yardstick for one rank. All products of the forward
-// come first, then in reverse order those for the gradients of each input and weight. Products
-// inside attention are left out. Prints the median of the rounds in ms.
-// Usage: products DIM LAYERS HEADS KV_HEADS FFN VOCAB TOKENS
+// Measures how long the matrix products of a training step of a Llama take in fp32 on one thread,
+// if nothing else is computed: a yardstick for one rank. All products of the forward come first,
+// then in reverse order those for the gradients of each input and weight. Products inside attention
+// are left out. Prints the median of the rounds in ms. The products are those of yoke-worker, or
+// with --libtorch those of LibTorch as it is.
+// Usage: products [--libtorch] DIM LAYERS HEADS KV_HEADS FFN VOCAB TOKENS
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "bench/interleaved.hpp"
+#include "core/kernels/cpu_products.hpp"
 
 namespace {
 
@@ -41,10 +44,14 @@ struct Linear {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const bool libtorch = argc > 1 && std::string_view(argv[1]) == "--libtorch";
+  if (libtorch) ++argv, --argc;
   if (argc != 8) {
-    std::fprintf(stderr, "usage: products DIM LAYERS HEADS KV_HEADS FFN VOCAB TOKENS\n");
+    std::fprintf(stderr,
+                 "usage: products [--libtorch] DIM LAYERS HEADS KV_HEADS FFN VOCAB TOKENS\n");
     return 2;
   }
+  if (!libtorch) yoke::ops::use_fast_cpu_products();
   std::array<int64_t, 7> given{};
   for (size_t i = 0; i < given.size(); ++i) given[i] = std::atoll(argv[i + 1]);
   const auto [dim, layers, heads, kv_heads, ffn, vocab, tokens] = given;

@@ -20,6 +20,7 @@
 #include <map>
 #include <set>
 
+#include "core/kernels/cpu_products.hpp"
 #include "core/kernels/ops.hpp"
 #include "core/model/init.hpp"
 #include "core/model/param_table.hpp"
@@ -337,7 +338,9 @@ struct TorchModelHost::Impl {
 
 TorchModelHost::TorchModelHost(
     BlockList blocks, int32_t param_dtype, uint64_t seed, bool decay_matrices, at::Device device)
-    : impl_(std::make_unique<Impl>(std::move(blocks), param_dtype, seed, decay_matrices, device)) {}
+    : impl_(std::make_unique<Impl>(std::move(blocks), param_dtype, seed, decay_matrices, device)) {
+  ops::use_fast_cpu_products();
+}
 TorchModelHost::~TorchModelHost() = default;
 const YokeModel& TorchModelHost::model() const {
   return impl_->model;
