@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 
+#include "plugins/megatron_compat/config/shell_commands.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::megatron_compat {
@@ -26,113 +27,6 @@ using Variables = std::map<std::string, Value, std::less<>>;
 bool is_name(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
-bool is_space(char c) {
-  return c == ' ' || c == '\t' || c == '\r';
-}
-
-// A word as it is written, quotes included.
-struct Raw {
-  std::string text;
-  int line;
-};
-
-// ---- Commands ----
-
-// Splits a text into commands, and commands into words.
-class Splitter {
- public:
-  explicit Splitter(std::string_view text) : text_(text) {}
-
-  std::vector<std::vector<Raw>> split() {
-    while (at_ < text_.size()) step();
-    end_command();
-    return std::move(commands_);
-  }
-
- private:
-  char peek(size_t ahead = 0) const {
-    return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
-  }
-  void step() {
-    const char c = peek();
-    if (c == '\\' && (peek(1) == '\n' || (peek(1) == '\r' && peek(2) == '\n'))) {
-      at_ += peek(1) == '\n' ? 2 : 3;
-      ++line_;
-      end_word();
-    } else if (is_space(c)) {
-      ++at_;
-      end_word();
-    } else if (c == '#' && !in_word_) {
-      while (at_ < text_.size() && peek() != '\n') ++at_;
-    } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
-      end_command();
-      line_ += c == '\n' ? 1 : 0;
-      ++at_;
-    } else {
-      take_part();
-    }
-  }
-  // Takes a character, or everything up to the end of a quoted text, an array or an expansion.
-  void take_part() {
-    if (!in_word_) word_ = {"", line_};
-    in_word_ = true;
-    const char c = peek();
-    if (c == '\'' || c == '"') {
-      take_quoted(c);
-    } else if (c == '(') {
-      take_nested('(', ')');
-    } else if (c == '$' && (peek(1) == '(' || peek(1) == '{')) {
-      take();
-      take_nested(peek(), peek() == '(' ? ')' : '}');
-    } else {
-      if (c == '\\') take();
-      take();
-    }
-  }
-  void take() {
-    if (at_ >= text_.size()) return;
-    line_ += peek() == '\n' ? 1 : 0;
-    word_.text += text_[at_++];
-  }
-  void take_quoted(char quote) {
-    take();
-    while (at_ < text_.size() && peek() != quote) {
-      if (peek() == '\\' && quote == '"') take();
-      take();
-    }
-    take();
-  }
-  void take_nested(char open, char close) {
-    int depth = 0;
-    do {
-      const char c = peek();
-      if (c == '\'' || c == '"') {
-        take_quoted(c);
-        continue;
-      }
-      depth += c == open ? 1 : 0;
-      depth -= c == close ? 1 : 0;
-      take();
-    } while (depth > 0 && at_ < text_.size());
-  }
-  void end_word() {
-    if (in_word_) command_.push_back(std::move(word_));
-    in_word_ = false;
-  }
-  void end_command() {
-    end_word();
-    if (!command_.empty()) commands_.push_back(std::move(command_));
-    command_.clear();
-  }
-
-  std::string_view text_;
-  size_t at_ = 0;
-  int line_ = 1;
-  Raw word_;
-  bool in_word_ = false;
-  std::vector<Raw> command_;
-  std::vector<std::vector<Raw>> commands_;
-};
 
 // ---- Expansion ----
 
@@ -292,14 +186,14 @@ class Script {
   explicit Script(std::vector<ShellProblem>& problems) : problems_(problems) {}
 
   std::vector<Word> read(std::string_view text) {
-    for (const std::vector<Raw>& command : Splitter(text).split()) run(command);
+    for (const ShellCommand& command : split_commands(text)) run(command);
     if (!has_command_)
       problems_.push_back({1, "has no command that runs a Python script such as pretrain_gpt.py"});
     return std::move(words_);
   }
 
  private:
-  void run(const std::vector<Raw>& command) {
+  void run(const ShellCommand& command) {
     const std::string& first = command[0].text;
     if (is_any(kOpening, first)) ++depth_;
     if (is_any(kClosing, first)) --depth_;
@@ -311,15 +205,15 @@ class Script {
     for (; i < command.size() && assigned_name(command[i].text) > 0; ++i) assign(command[i]);
     if (i < command.size() && !declares && is_launch(command, i)) launch(command, i);
   }
-  static bool is_option(const Raw& word) { return word.text.starts_with("--"); }
-  static bool is_launch(const std::vector<Raw>& command, size_t first) {
+  static bool is_option(const RawWord& word) { return word.text.starts_with("--"); }
+  static bool is_launch(const ShellCommand& command, size_t first) {
     return is_option(command[first]) || is_any(kLaunchers, command[first].text) ||
            std::any_of(command.begin() + static_cast<int64_t>(first), command.end(), [](auto& w) {
              return w.text.ends_with(".py") || w.text.ends_with(".py\"");
            });
   }
   // A file of arguments alone may have several lines.
-  void launch(const std::vector<Raw>& command, size_t first) {
+  void launch(const ShellCommand& command, size_t first) {
     if (has_command_ && !(is_option(command[first]) && words_[0].text.starts_with("--"))) {
       problems_.push_back({command[first].line, "has a second command with arguments"});
       return;
@@ -337,7 +231,7 @@ class Script {
       if (!expander.unknown().empty()) problems_.push_back({command[i].line, expander.unknown()});
     }
   }
-  void assign(const Raw& word) {
+  void assign(const RawWord& word) {
     const size_t length = assigned_name(word.text);
     const std::string name = word.text.substr(0, length);
     const bool appends = word.text[length] == '+';
@@ -367,8 +261,8 @@ class Script {
   Value array(std::string_view raw) {
     Value value;
     value.is_array = true;
-    for (const std::vector<Raw>& line : Splitter(raw).split()) {
-      for (const Raw& word : line) {
+    for (const ShellCommand& line : split_commands(raw)) {
+      for (const RawWord& word : line) {
         Expander expander(variables_);
         const std::vector<std::string> words = expander.expand(word.text);
         value.words.insert(value.words.end(), words.begin(), words.end());

@@ -1,0 +1,114 @@
+#include "plugins/megatron_compat/config/shell_commands.hpp"
+
+#include <utility>
+
+namespace yoke::megatron_compat {
+namespace {
+
+// Splits a text into commands, and commands into words.
+class Splitter {
+ public:
+  explicit Splitter(std::string_view text) : text_(text) {}
+
+  std::vector<ShellCommand> split() {
+    while (at_ < text_.size()) step();
+    end_command();
+    return std::move(commands_);
+  }
+
+ private:
+  char peek(size_t ahead = 0) const {
+    return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
+  }
+  void step() {
+    const char c = peek();
+    if (c == '\\' && (peek(1) == '\n' || (peek(1) == '\r' && peek(2) == '\n'))) {
+      at_ += peek(1) == '\n' ? 2 : 3;
+      ++line_;
+      end_word();
+    } else if (is_space(c)) {
+      ++at_;
+      end_word();
+    } else if (c == '#' && !in_word_) {
+      while (at_ < text_.size() && peek() != '\n') ++at_;
+    } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
+      end_command();
+      line_ += c == '\n' ? 1 : 0;
+      ++at_;
+    } else {
+      take_part();
+    }
+  }
+  // Takes a character, or everything up to the end of a quoted text, an array or an expansion.
+  void take_part() {
+    if (!in_word_) word_ = {"", line_};
+    in_word_ = true;
+    const char c = peek();
+    if (c == '\'' || c == '"') {
+      take_quoted(c);
+    } else if (c == '(') {
+      take_nested('(', ')');
+    } else if (c == '$' && (peek(1) == '(' || peek(1) == '{')) {
+      take();
+      take_nested(peek(), peek() == '(' ? ')' : '}');
+    } else {
+      if (c == '\\') take();
+      take();
+    }
+  }
+  void take() {
+    if (at_ >= text_.size()) return;
+    line_ += peek() == '\n' ? 1 : 0;
+    word_.text += text_[at_++];
+  }
+  void take_quoted(char quote) {
+    take();
+    while (at_ < text_.size() && peek() != quote) {
+      if (peek() == '\\' && quote == '"') take();
+      take();
+    }
+    take();
+  }
+  void take_nested(char open, char close) {
+    int depth = 0;
+    do {
+      const char c = peek();
+      if (c == '\'' || c == '"') {
+        take_quoted(c);
+        continue;
+      }
+      depth += c == open ? 1 : 0;
+      depth -= c == close ? 1 : 0;
+      take();
+    } while (depth > 0 && at_ < text_.size());
+  }
+  void end_word() {
+    if (in_word_) command_.push_back(std::move(word_));
+    in_word_ = false;
+  }
+  void end_command() {
+    end_word();
+    if (!command_.empty()) commands_.push_back(std::move(command_));
+    command_.clear();
+  }
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int line_ = 1;
+  RawWord word_;
+  bool in_word_ = false;
+  ShellCommand command_;
+  std::vector<ShellCommand> commands_;
+};
+
+}  // namespace
+
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\r';
+}
+
+std::vector<ShellCommand> split_commands(std::string_view text) {
+  return Splitter(text).split();
+}
+
+}  // namespace yoke::megatron_compat
