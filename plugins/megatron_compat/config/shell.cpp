@@ -162,7 +162,8 @@ class Expander {
 
 // ---- Scripts ----
 
-constexpr std::array kOpening = {"if", "for", "while", "until", "case", "{"};
+constexpr std::array kOpening = {"if", "for", "while", "until", "case", "select", "{"};
+constexpr std::array kBetween = {"then", "elif", "else", "do"};
 constexpr std::array kClosing = {"fi", "done", "esac", "}"};
 constexpr std::array kLaunchers = {"torchrun", "python", "python3"};
 constexpr std::array kDeclaring = {"export", "declare", "local", "readonly"};
@@ -194,50 +195,71 @@ class Script {
 
  private:
   void run(const ShellCommand& command) {
-    const std::string& first = command[0].text;
-    if (is_any(kOpening, first)) ++depth_;
-    if (is_any(kClosing, first)) --depth_;
-    const bool declares = is_any(kDeclaring, first);
-    size_t i =
-        declares || is_any(kOpening, first) || first == "then" || first == "else" || first == "do"
-            ? 1
-            : 0;
-    for (; i < command.size() && assigned_name(command[i].text) > 0; ++i) assign(command[i]);
-    if (i < command.size() && !declares && is_launch(command, i)) launch(command, i);
+    const std::vector<RawWord>& words = command.words;
+    if (is_any(kClosing, words[0].text) && depth_ > 0) --depth_;
+    size_t i = pass_openings(words);
+    const bool declares = i < words.size() && is_any(kDeclaring, words[i].text);
+    if (declares) ++i;
+    for (; i < words.size() && assigned_name(words[i].text) > 0; ++i)
+      assign(words[i], depth_ > 0 || command.is_chained);
+    if (i < words.size() && !declares && is_launch(words, i)) launch(words, i);
+  }
+  // Returns the index of the first word behind the keywords, heads of functions and patterns in
+  // parentheses with which a command begins. What they open depends on a condition: a function may
+  // never be called.
+  size_t pass_openings(const std::vector<RawWord>& words) {
+    size_t i = 0;
+    for (; i < words.size(); ++i) {
+      const std::string& word = words[i].text;
+      const bool has_parentheses =
+          word.ends_with("()") || (i + 1 < words.size() && words[i + 1].text == "()");
+      if (is_any(kOpening, word)) {
+        ++depth_;
+      } else if (word == "function") {
+        ++i;  // its name
+      } else if (!is_any(kBetween, word) && !word.starts_with("(") &&
+                 (!has_parentheses || assigned_name(word) > 0)) {
+        break;
+      }
+    }
+    return i;
   }
   static bool is_option(const RawWord& word) { return word.text.starts_with("--"); }
-  static bool is_launch(const ShellCommand& command, size_t first) {
-    return is_option(command[first]) || is_any(kLaunchers, command[first].text) ||
-           std::any_of(command.begin() + static_cast<int64_t>(first), command.end(), [](auto& w) {
+  // An option is a command in a file of arguments alone, which has no conditions.
+  bool is_launch(const std::vector<RawWord>& words, size_t first) const {
+    return (is_option(words[first]) && depth_ == 0) || is_any(kLaunchers, words[first].text) ||
+           std::any_of(words.begin() + static_cast<int64_t>(first), words.end(), [](auto& w) {
              return w.text.ends_with(".py") || w.text.ends_with(".py\"");
            });
   }
   // A file of arguments alone may have several lines.
-  void launch(const ShellCommand& command, size_t first) {
-    if (has_command_ && !(is_option(command[first]) && words_[0].text.starts_with("--"))) {
-      problems_.push_back({command[first].line, "has a second command with arguments"});
+  void launch(const std::vector<RawWord>& words, size_t first) {
+    if (has_command_ && !(is_alone_ && is_option(words[first]))) {
+      problems_.push_back({words[first].line, "has a second command with arguments"});
       return;
     }
     has_command_ = true;
+    is_alone_ = is_option(words[first]);
     if (depth_ > 0)
-      problems_.push_back({command[first].line, "starts its training under a condition"});
-    for (size_t i = first; i < command.size(); ++i) {
-      const bool is_redirection = command[i].text.find_first_of("<>") != std::string::npos &&
-                                  command[i].text[0] != '"' && command[i].text[0] != '\'';
+      problems_.push_back(
+          {words[first].line, "starts its training under a condition or in a function"});
+    for (size_t i = first; i < words.size(); ++i) {
+      const bool is_redirection = words[i].text.find_first_of("<>") != std::string::npos &&
+                                  words[i].text[0] != '"' && words[i].text[0] != '\'';
       if (is_redirection) break;
       Expander expander(variables_);
-      for (std::string& text : expander.expand(command[i].text))
-        words_.push_back({std::move(text), command[i].line});
-      if (!expander.unknown().empty()) problems_.push_back({command[i].line, expander.unknown()});
+      for (std::string& text : expander.expand(words[i].text))
+        words_.push_back({std::move(text), words[i].line});
+      if (!expander.unknown().empty()) problems_.push_back({words[i].line, expander.unknown()});
     }
   }
-  void assign(const RawWord& word) {
+  void assign(const RawWord& word, bool is_conditional) {
     const size_t length = assigned_name(word.text);
     const std::string name = word.text.substr(0, length);
     const bool appends = word.text[length] == '+';
     const std::string_view raw = std::string_view(word.text).substr(length + (appends ? 2 : 1));
     Value value = raw.starts_with("(") ? array(raw.substr(1, raw.size() - 2)) : scalar(raw);
-    if (depth_ > 0) value.unknown = "depends on a condition";
+    if (is_conditional) value.unknown = "depends on a condition or a call of a function";
     Value& old = variables_[name];
     if (appends && old.unknown.empty() && value.unknown.empty()) {
       if (value.is_array) {
@@ -262,7 +284,7 @@ class Script {
     Value value;
     value.is_array = true;
     for (const ShellCommand& line : split_commands(raw)) {
-      for (const RawWord& word : line) {
+      for (const RawWord& word : line.words) {
         Expander expander(variables_);
         const std::vector<std::string> words = expander.expand(word.text);
         value.words.insert(value.words.end(), words.begin(), words.end());
@@ -277,6 +299,7 @@ class Script {
   std::vector<Word> words_;
   int depth_ = 0;
   bool has_command_ = false;
+  bool is_alone_ = false;  // whether the command has no launcher and no script
 };
 
 }  // namespace

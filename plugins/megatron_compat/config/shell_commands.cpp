@@ -31,9 +31,17 @@ class Splitter {
       end_word();
     } else if (c == '#' && !in_word_) {
       while (at_ < text_.size() && peek() != '\n') ++at_;
-    } else if (c == '\n' || c == ';' || c == '&' || c == '|') {
+    } else if (c == '\n' || c == ';') {
       end_command();
       line_ += c == '\n' ? 1 : 0;
+      ++at_;
+    } else if (c == '&' || c == '|') {
+      const bool is_chain = peek(1) == c;
+      end_command();
+      command_.is_chained = is_chain;
+      at_ += is_chain ? 2 : 1;
+    } else if (c == ')') {
+      end_pattern();
       ++at_;
     } else {
       take_part();
@@ -48,6 +56,7 @@ class Splitter {
       take_quoted(c);
     } else if (c == '(') {
       take_nested('(', ')');
+      if (word_.text.ends_with("()")) end_word();  // of a function: "f(){" are two words
     } else if (c == '$' && (peek(1) == '(' || peek(1) == '{')) {
       take();
       take_nested(peek(), peek() == '(' ? ')' : '}');
@@ -83,13 +92,21 @@ class Splitter {
     } while (depth > 0 && at_ < text_.size());
   }
   void end_word() {
-    if (in_word_) command_.push_back(std::move(word_));
+    if (in_word_) command_.words.push_back(std::move(word_));
     in_word_ = false;
   }
+  // A newline may follow "&&", so a command without words is not ended.
   void end_command() {
     end_word();
-    if (!command_.empty()) commands_.push_back(std::move(command_));
-    command_.clear();
+    if (command_.words.empty()) return;
+    commands_.push_back(std::move(command_));
+    command_ = {};
+  }
+  // Ends a pattern of a "case", the only text before a ")" that has no "(" of its own, and drops it.
+  void end_pattern() {
+    end_word();
+    if (!command_.words.empty()) command_.words.pop_back();
+    end_command();
   }
 
   std::string_view text_;

@@ -12,9 +12,14 @@ struct RawWord {
   std::string text;
   int line;  // line of the text, from 1
 };
-using ShellCommand = std::vector<RawWord>;
 
-// Returns the commands of a text; each has at least one word.
+// Words up to the next end of a command, at least one. "if", "then" and the like are words.
+struct ShellCommand {
+  std::vector<RawWord> words;
+  bool is_chained = false;  // whether it follows "&&" or "||"
+};
+
+// Returns the commands of a text, without the patterns of a "case".
 std::vector<ShellCommand> split_commands(std::string_view text);
 // Returns whether a character separates words. A newline separates commands.
 bool is_space(char c);

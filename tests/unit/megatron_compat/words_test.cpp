@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "plugins/megatron_compat/config/shell.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::megatron_compat::testing {
 namespace {
@@ -116,15 +117,53 @@ TEST(Scripts, ThatNeedAShellAreRefusedWithTheReason) {
   }
 }
 
+TEST(Scripts, ThatSetAValueUnderAConditionAreRefused) {
+  const char* const parts[] = {
+      "[ \"$A\" = 1 ] && LR=2",
+      "[[ $A ]] || LR=2",
+      "[ $A = 1 ] &&\n  export LR=2",
+      "case $SIZE in\n  7b) LR=2 ;;\nesac",
+      "case $SIZE in\n  7b|8b ) LR=2 ;;\nesac",
+      "case $SIZE in\n  (7b) LR=2 ;;\nesac",
+      "case $SIZE in *)LR=2 ;; esac",
+      "if a; then\n  x\nelse if b; then\n  x\nfi\nLR=2\nfi",
+      "use() { LR=2; }",
+      "use(){ LR=2; }",
+      "use ()\n{\n  LR=2\n}",
+      "function use {\n  LR=2\n}",
+      "function use() {\n  LR=2\n}",
+      "log() {\n  echo x\n}\nif a; then\n  LR=2\nfi",
+      "function log { echo x; }\nif a; then\n  LR=2\nfi",
+      "}\nif a; then\n  LR=2\nfi",
+  };
+  for (const char* part : parts)
+    EXPECT_THAT(problem(concat("LR=1\n", part, "\npython x.py --lr $LR")).given,
+                HasSubstr("sets LR to a value that depends on a condition"))
+        << part;
+  EXPECT_THAT(problem("main() {\n  python x.py --lr 1\n}\nmain").given,
+              HasSubstr("starts its training under a condition or in a function"));
+}
+
+TEST(Scripts, MayHaveConditionsElsewhere) {
+  const char* const parts[] = {
+      "[ -d out ] || mkdir out; LR=1\ncd out && torchrun x.py --lr $LR",
+      "log() {\n  echo x\n}\nLR=1\npython x.py --lr $LR",
+      "case $A in\n  7b|--lr) A=2 ;;\n  --lr|7b) A=3 ;;\nesac\nLR=1\npython x.py --lr $LR",
+      "true && {\n  A=1\n}\nLR=1\npython x.py --lr $LR",
+  };
+  for (const char* part : parts) EXPECT_THAT(arguments(part), ElementsAre("--lr", "1")) << part;
+}
+
 TEST(Scripts, MayComputeWhatTheirCommandDoesNotUse) {
   EXPECT_THAT(arguments("T=$(date)\nW=$((1+2))\nif [ -d x ]; then Y=1; fi\npython x.py --lr 1"),
               ElementsAre("--lr", "1"));
 }
 
 TEST(Scripts, AreReadWhateverTheyContain) {
-  const std::string parts[] = {"\"", "'",  "$",  "${",  "$(",   ")",   "}",    "(",
-                               "\\", "\n", "A=", "A=(", " ",    "--x", "x.py", ";",
-                               "#",  "`",  "fi", "if",  "\r\n", "[@]"};
+  const std::string parts[] = {"\"",  "'",         "$",     "${",  "$(",   ")",   "}",    "(",
+                               "\\",  "\n",        "A=",    "A=(", " ",    "--x", "x.py", ";",
+                               "#",   "`",         "fi",    "if",  "\r\n", "[@]", "&&",   "|",
+                               "f()", "function ", "case ", "<",   ">"};
   uint64_t seed = 1;
   for (int run = 0; run < 3000; ++run) {
     std::string text;
