@@ -63,6 +63,8 @@ class Expander {
       return i + 2;
     }
     if (c == '`') return fail(raw.size(), "uses the output of a command (`...`)");
+    if ((c == '<' || c == '>') && !quoted && raw.substr(i + 1).starts_with("("))
+      return fail(raw.size(), concat("uses the output of a command (", c, "(...))"));
     if (c == '$') return variable(raw, i, quoted);
     append(raw.substr(i, 1));
     return i + 1;
@@ -202,7 +204,7 @@ class Script {
     if (declares) ++i;
     for (; i < words.size() && assigned_name(words[i].text) > 0; ++i)
       assign(words[i], depth_ > 0 || command.is_chained);
-    if (i < words.size() && !declares && is_launch(words, i)) launch(words, i);
+    if (i < words.size() && !declares && is_launch(words, i)) launch(command, i);
   }
   // Returns the index of the first word behind the keywords, heads of functions and patterns in
   // parentheses with which a command begins. What they open depends on a condition: a function may
@@ -233,7 +235,8 @@ class Script {
            });
   }
   // A file of arguments alone may have several lines.
-  void launch(const std::vector<RawWord>& words, size_t first) {
+  void launch(const ShellCommand& command, size_t first) {
+    const std::vector<RawWord>& words = command.words;
     if (has_command_ && !(is_alone_ && is_option(words[first]))) {
       problems_.push_back({words[first].line, "has a second command with arguments"});
       return;
@@ -243,10 +246,10 @@ class Script {
     if (depth_ > 0)
       problems_.push_back(
           {words[first].line, "starts its training under a condition or in a function"});
+    if (is_alone_ && command.has_redirection)
+      problems_.push_back(
+          {words[first].line, "has arguments alone, but an unquoted < or >; quote it"});
     for (size_t i = first; i < words.size(); ++i) {
-      const bool is_redirection = words[i].text.find_first_of("<>") != std::string::npos &&
-                                  words[i].text[0] != '"' && words[i].text[0] != '\'';
-      if (is_redirection) break;
       Expander expander(variables_);
       for (std::string& text : expander.expand(words[i].text))
         words_.push_back({std::move(text), words[i].line});

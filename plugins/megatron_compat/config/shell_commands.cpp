@@ -31,6 +31,8 @@ class Splitter {
       end_word();
     } else if (c == '#' && !in_word_) {
       while (at_ < text_.size() && peek() != '\n') ++at_;
+    } else if (is_redirection()) {
+      take_redirection();
     } else if (c == '\n' || c == ';') {
       end_command();
       line_ += c == '\n' ? 1 : 0;
@@ -65,6 +67,21 @@ class Splitter {
       take();
     }
   }
+  // "<(ls)" is no redirection, but a word that stands for the output of a command.
+  bool is_redirection() const {
+    const char c = peek();
+    return ((c == '<' || c == '>') && peek(1) != '(') || (c == '&' && peek(1) == '>');
+  }
+  // Takes the operator of a redirection, such as "2>&". The next word is its target.
+  void take_redirection() {
+    const bool is_descriptor = word_.text.find_first_not_of("0123456789") == std::string::npos;
+    if (in_word_ && !is_descriptor) end_word();
+    in_word_ = false;
+    while (at_ < text_.size() && std::string_view("<>&|").find(peek()) != std::string_view::npos)
+      ++at_;
+    is_target_ = true;
+    command_.has_redirection = true;
+  }
   void take() {
     if (at_ >= text_.size()) return;
     line_ += peek() == '\n' ? 1 : 0;
@@ -92,12 +109,14 @@ class Splitter {
     } while (depth > 0 && at_ < text_.size());
   }
   void end_word() {
-    if (in_word_) command_.words.push_back(std::move(word_));
-    in_word_ = false;
+    if (!in_word_) return;
+    if (!is_target_) command_.words.push_back(std::move(word_));
+    in_word_ = is_target_ = false;
   }
   // A newline may follow "&&", so a command without words is not ended.
   void end_command() {
     end_word();
+    is_target_ = false;
     if (command_.words.empty()) return;
     commands_.push_back(std::move(command_));
     command_ = {};
@@ -114,6 +133,7 @@ class Splitter {
   int line_ = 1;
   RawWord word_;
   bool in_word_ = false;
+  bool is_target_ = false;  // whether this word, or the next one, is the target of a redirection
   ShellCommand command_;
   std::vector<ShellCommand> commands_;
 };

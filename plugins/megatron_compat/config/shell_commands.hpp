@@ -15,8 +15,9 @@ struct RawWord {
 
 // Words up to the next end of a command, at least one. "if", "then" and the like are words.
 struct ShellCommand {
-  std::vector<RawWord> words;
-  bool is_chained = false;  // whether it follows "&&" or "||"
+  std::vector<RawWord> words;    // without redirections
+  bool is_chained = false;       // whether it follows "&&" or "||"
+  bool has_redirection = false;  // whether it has "<" or ">" outside of quotes
 };
 
 // Returns the commands of a text, without the patterns of a "case".

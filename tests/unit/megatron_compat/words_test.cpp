@@ -109,6 +109,8 @@ TEST(Scripts, ThatNeedAShellAreRefusedWithTheReason) {
       {"echo nothing", "has no command that runs a Python script"},
       {"", "has no command that runs a Python script"},
       {"python x.py --x ${A", "has a '${' without a '}'"},
+      {"python x.py --x <(ls)", "uses the output of a command (<(...))"},
+      {"--special <pad> --lr 1", "has arguments alone, but an unquoted < or >; quote it"},
   };
   for (const Refusal& r : refusals) {
     const PlanMessage message = problem(r.script);
@@ -152,6 +154,39 @@ TEST(Scripts, MayHaveConditionsElsewhere) {
       "true && {\n  A=1\n}\nLR=1\npython x.py --lr $LR",
   };
   for (const char* part : parts) EXPECT_THAT(arguments(part), ElementsAre("--lr", "1")) << part;
+}
+
+TEST(Scripts, MayHaveRedirectionsAnywhere) {
+  const char* const ends[] = {
+      "2>&1 | tee log",
+      "> log 2>&1 < in",
+      ">log 2>/dev/null &",
+      "&>> log",
+      ">& log 3<&-",
+      "> >(tee log) 2>&1",
+      ">| log",
+  };
+  for (const char* end : ends) {
+    EXPECT_THAT(arguments(concat("python x.py --lr 1 ", end)), ElementsAre("--lr", "1")) << end;
+    EXPECT_THAT(arguments(concat("2> log python x.py --lr=1>log --bf16 ", end)),
+                ElementsAre("--lr=1", "--bf16"))
+        << end;
+  }
+  EXPECT_THAT(arguments("python x.py >log --lr 1"), ElementsAre("--lr", "1"));
+  EXPECT_THAT(arguments("python x.py \\\n > log \\\n --lr 1"), ElementsAre("--lr", "1"));
+}
+
+TEST(Scripts, MayHaveAngleBracketsInQuotes) {
+  const std::string value = "--special=<pad>";
+  for (const char* word : {"--special=\"<pad>\"",
+                           "--special=\\<pad\\>",
+                           "--special='<pad>'",
+                           "--special=${PAD:-<pad>}"})
+    EXPECT_THAT(arguments(concat("python x.py ", word, " --lr 1")), ElementsAre(value, "--lr", "1"))
+        << word;
+  EXPECT_THAT(arguments("A=\"<pad>\"\npython x.py --special=$A --lr 1"),
+              ElementsAre(value, "--lr", "1"));
+  EXPECT_THAT(arguments("--special='<pad>' --lr 1"), ElementsAre(value, "--lr", "1"));
 }
 
 TEST(Scripts, MayComputeWhatTheirCommandDoesNotUse) {
