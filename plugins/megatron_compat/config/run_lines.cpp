@@ -83,8 +83,23 @@ class Writer {
                              ? 1
                              : config_.integer("--make-vocab-size-divisible-by").value_or(128) *
                                    degree("--tensor-model-parallel-size");
-    if (unit >= 1)
-      lines_.add("--vocab-size", "model.vocab", concat((*size + unit - 1) / unit * unit));
+    if (unit < 1) return;
+    const int64_t padded = pad(*size, unit), with_end = pad(*size + 1, unit);
+    if (may_add_end() && with_end != padded)
+      return lines_.refuse(
+          "--vocab-size",
+          concat("--padded-vocab-size ", with_end, " or ", padded, " instead"),
+          "before core 0.18, NullTokenizer has one id more, the end of a document");
+    lines_.add("--vocab-size", "model.vocab", concat(padded));
+  }
+  static int64_t pad(int64_t size, int64_t unit) { return (size + unit - 1) / unit * unit; }
+  // Returns whether the vocabulary has one id more than --vocab-size in some release. The releases
+  // that know any of these other arguments do not add it.
+  bool may_add_end() const {
+    return config_.word("--tokenizer-type") == "NullTokenizer" &&
+           !config_.is_given("--no-pad-vocab-size") &&
+           !config_.is_given("--null-tokenizer-eod-id") &&
+           !config_.is_given("--null-tokenizer-pad-id");
   }
   int64_t degree(const char* name) const {
     return std::max<int64_t>(1, config_.integer(name).value_or(1));

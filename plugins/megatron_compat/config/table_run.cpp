@@ -37,7 +37,7 @@ constexpr Argument kRows[] = {
     {"--fp32-residual-connection", kRun, kSwitch, "", "off", "activations have the dtype of precision.param"},
     // ---- Vocabulary and tokenizer ----
     {"--padded-vocab-size", kRun, kInt, "", "", "must equal model.vocab"},
-    {"--vocab-size", kRun, kInt, "", "", "model.vocab must be this number, padded to a multiple of --make-vocab-size-divisible-by times the tensor-parallel size: the softmax of Megatron runs over the padding as well"},
+    {"--vocab-size", kRun, kInt, "", "", "model.vocab must be this number, padded to a multiple of --make-vocab-size-divisible-by times the tensor-parallel size: the softmax of Megatron runs over the padding as well. Releases before core 0.18 add one id with NullTokenizer; where this changes the result, give --padded-vocab-size instead"},
     {"--make-vocab-size-divisible-by", kRun, kInt, "128", "", "see --vocab-size"},
     {"--no-pad-vocab-size", kRun, kSwitch, "", "", "model.vocab must be --vocab-size without padding"},
     {"--vocab-extra-ids", kRun, kInt, "0", "0", "ids of T5 are not supported"},

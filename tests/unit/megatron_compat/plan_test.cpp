@@ -5,6 +5,7 @@
 #include <span>
 
 #include "tests/unit/megatron_compat/plan_request.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::megatron_compat::testing {
 namespace {
@@ -182,6 +183,29 @@ TEST(CommandLine, IsAcceptedWithANoteWhereAnArgumentHasNoEffect) {
 TEST(CommandLine, MayGiveAnArgumentTwiceWithTheSameValue) {
   PlanRequest request("--lr 1e-3 --encoder-num-layers 2 --encoder-seq-length 64");
   EXPECT_THAT(request.ask(), IsEmpty());
+}
+
+// Before core 0.18, NullTokenizer has an end of a document behind the ids of --vocab-size.
+TEST(CommandLine, NeedsThePaddedVocabularyWhereTheReleasesDiffer) {
+  const auto vocab = [](const std::string& size, const std::string& more) {
+    PlanRequest request("--tokenizer-type " + more);
+    request.model.replace(request.model.find("--vocab-size 1024"), 17, "--vocab-size " + size);
+    for (const std::string& message : request.ask())
+      EXPECT_TRUE(message.starts_with("note: ")) << size << " " << more << ": " << message;
+    return request.line("model.vocab");
+  };
+  EXPECT_EQ(vocab("1023", "NullTokenizer"), "1024");
+  EXPECT_EQ(vocab("1024", "GPT2BPETokenizer"), "1024");
+  for (const char* more : {"--padded-vocab-size 1024",
+                           "--no-pad-vocab-size",
+                           "--null-tokenizer-eod-id 7",
+                           "--null-tokenizer-pad-id 7"})
+    EXPECT_EQ(vocab("1024", concat("NullTokenizer ", more)), "1024");
+  const Case cases[] = {{"--tokenizer-type NullTokenizer",
+                         "--vocab-size = 1024; allowed: --padded-vocab-size 1152 or 1024 instead"},
+                        {"--tokenizer-type NullTokenizer --make-vocab-size-divisible-by 1",
+                         "--padded-vocab-size 1025 or 1024 instead"}};
+  expect_refused(cases);
 }
 
 // ---- The command line and the run ----
