@@ -82,10 +82,10 @@ constexpr std::string_view kOfRefusedFeatures[] = {
     "--inference-logging-step-interval", "--inference-max-batch-size", "--inference-max-requests",
     "--inference-max-seq-length", "--inference-shards", "--inference-text-gen-server-logging",
     "--inference-use-synchronous-zmq-collectives", "--inference-wandb-logging", "--mamba-inference-conv-states-dtype",
-    "--mamba-inference-ssm-states-dtype", "--num-speculative-tokens", "--kitchen-config-file",
-    "--kitchen-recipe-number", "--hysteresis", "--initial-loss-scale", "--loss-scale-window",
-    "--mamba-training-ssm-states-dtype", "--min-loss-scale", "--reuse-grad-buf-for-mxfp8-param-ag",
-    "--moe-aux-loss-coeff", "--moe-layer-freq", "--moe-router-load-balancing-type", "--moe-upcycling-granularity",
+    "--mamba-inference-ssm-states-dtype", "--num-speculative-tokens", "--hysteresis",
+    "--initial-loss-scale", "--loss-scale-window", "--mamba-training-ssm-states-dtype", "--min-loss-scale",
+    "--reuse-grad-buf-for-mxfp8-param-ag", "--moe-aux-loss-coeff", "--moe-layer-freq",
+    "--moe-router-load-balancing-type", "--moe-upcycling-granularity",
     "--no-yarn-correction-range-round-to-int", "--relative-attention-max-distance",
     "--relative-attention-num-buckets", "--rope-scaling-factor", "--yarn-beta-fast", "--yarn-beta-slow",
     "--yarn-correction-range-round-to-int", "--yarn-original-max-position-embeddings", "--lion-beta1", "--lion-beta2",
@@ -105,8 +105,8 @@ constexpr std::string_view kInference[] = {
     "--use-same-sampling-seed-across-dp-ranks",
 };
 constexpr std::string_view kLogits[] = {
-    "--logits-load-decode-threads", "--logits-load-dir", "--logits-load-ignore-errors", "--logits-load-kd-loss-alpha",
-    "--logits-load-msc-prefetch-depth", "--logits-load-prefetch-factor", "--logits-save-dir", "--logits-save-dtype",
+    "--logits-load-decode-threads", "--logits-load-ignore-errors", "--logits-load-kd-loss-alpha",
+    "--logits-load-msc-prefetch-depth", "--logits-load-prefetch-factor", "--logits-save-dtype",
     "--logits-save-top-k", "--logits-save-top-p", "--logits-save-top-p-min-k",
 };
 constexpr std::string_view kLatentAttention[] = {
@@ -114,7 +114,7 @@ constexpr std::string_view kLatentAttention[] = {
     "--q-lora-rank", "--qk-head-dim", "--qk-pos-emb-head-dim", "--rotary-scaling-factor", "--v-head-dim",
 };
 constexpr std::string_view kRetro[] = {
-    "--retro-add-retriever", "--retro-attention-gate", "--retro-cyclic-train-iters",
+    "--retro-attention-gate", "--retro-cyclic-train-iters",
     "--retro-encoder-attention-dropout", "--retro-encoder-hidden-dropout", "--retro-encoder-layers",
     "--retro-no-verify-neighbor-count", "--retro-num-neighbors", "--retro-num-retrieved-chunks",
     "--retro-project-dir",

@@ -130,6 +130,11 @@ constexpr Argument kRows[] = {
     {"--no-weight-decay-cond-type", kRefused, kWords, "", "", "train.decay has two values, all and matrices"},
     {"--perform-rl-step", kRefused, kSwitch, "", "off", "reinforcement learning is not supported"},
     {"--sft", kRefused, kSwitch, "", "off", "packed chats are not supported"},
+    {"--kitchen-config-file", kRefused, kWords, "", "", "quantised layers of NVIDIA's Kitchen are not supported; set precision.product = \"fp8\""},
+    {"--kitchen-recipe-number", kRefused, kWords, "", "", "quantised layers of NVIDIA's Kitchen are not supported; set precision.product = \"fp8\""},
+    {"--logits-load-dir", kRefused, kWords, "", "", "distillation from saved logits is not supported"},
+    {"--logits-save-dir", kRefused, kWords, "", "", "logits are not saved"},
+    {"--retro-add-retriever", kRefused, kSwitch, "", "off", "retrieval is not supported"},
     {"--checkpoint-activations", kRefused, kSwitch, "", "off", "removed from Megatron; use --recompute-activations"},
 };
 // clang-format on

@@ -142,6 +142,11 @@ TEST(CommandLine, IsRefusedWithTheReason) {
       {"--decoupled-lr 1", "all parameters have one learning rate"},
       {"--rampup-batch-size 2 2 100", "the global batch is constant"},
       {"--mock-data", "set data.path"},
+      {"--kitchen-recipe-number 1", "quantised layers of NVIDIA's Kitchen are not supported"},
+      {"--kitchen-config-file a", "quantised layers of NVIDIA's Kitchen are not supported"},
+      {"--logits-load-dir a", "distillation from saved logits is not supported"},
+      {"--logits-save-dir a", "logits are not saved"},
+      {"--retro-add-retriever", "retrieval is not supported"},
   };
   expect_refused(cases);
 }
