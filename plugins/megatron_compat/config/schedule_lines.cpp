@@ -2,7 +2,9 @@
 // of a warmup has the rate --lr-warmup-init. The host's schedules are the same with first_step = 0.
 //
 // One schedule differs: inverse-square-root decreases from the start of the run, not from the end
-// of the warmup, which is the same only with a warmup and a least rate of 0.
+// of the warmup, which is the same only with a warmup and a least rate of 0, and it has the least
+// rate behind --lr-decay-iters. If a decay of WSD begins within the warmup, Megatron enters it in
+// its middle, and the host at its beginning. What differs is refused.
 #include "plugins/megatron_compat/config/schedule_lines.hpp"
 
 #include <cmath>
@@ -52,14 +54,15 @@ class Writer {
     if (total.count == 0) total = train;
     if (const auto lr = config_.number("--lr")) {
       lines_.add("--lr", "train.lr", concat(*lr));
-      write_schedule(*lr, total);
+      write_schedule(*lr, total, train.count);
     } else {
       lines_.refuse("--lr", "a number above 0", "Megatron requires it");
     }
   }
 
  private:
-  void write_schedule(double lr, const Steps& total) {
+  // train: number of steps of the run, 0 = unknown.
+  void write_schedule(double lr, const Steps& total, int64_t train) {
     const std::string style = config_.word("--lr-decay-style").value_or("");
     const std::string_view schedule = find(kStyles, style);
     if (schedule.empty()) return;  // already refused
@@ -73,12 +76,16 @@ class Writer {
             "--lr-decay-style",
             "with --lr-warmup-iters above 0 and --min-lr 0",
             "the schedule of Megatron is that of train.schedule = \"inverse_sqrt\" only then");
+      if (total.count < train)
+        lines_.refuse(total.argument,
+                      concat(train, " steps or more"),
+                      "behind its end the rate of Megatron is --min-lr");
       return;
     }
     if (least > lr) lines_.refuse("--min-lr", concat("at most ", lr), "it is above --lr");
     lines_.add("--min-lr", "train.min_lr_factor", concat(least / lr));
     if (total.count > 0) lines_.add(total.argument, "lr_schedule.total_steps", concat(total.count));
-    if (schedule == "wsd") write_wsd();
+    if (schedule == "wsd") write_wsd(total.count - warmup);
   }
   // Returns the number of steps of the warmup.
   int64_t write_warmup(double lr, const Steps& total) {
@@ -109,12 +116,18 @@ class Writer {
                     "the warmup must end before the schedule does");
     return warmup.count;
   }
-  void write_wsd() {
+  // most: number of steps between the warmup and the end of the schedule.
+  void write_wsd(int64_t most) {
     const Steps decay = steps("--lr-wsd-decay-iters", "--lr-wsd-decay-samples");
     if (decay.count == 0) {
       lines_.refuse("--lr-decay-style", "", "WSD needs --lr-wsd-decay-iters");
       return;
     }
+    // A warmup that leaves no step is refused already.
+    if (most > 0 && decay.count > most)
+      lines_.refuse(decay.argument,
+                    concat("at most ", most, " steps"),
+                    "the decay would begin within the warmup");
     lines_.add(decay.argument, "lr_schedule.decay_steps", concat(decay.count));
     const std::string shape = config_.word("--lr-wsd-decay-style").value_or("");
     if (const std::string_view here = find(kDecays, shape); !here.empty())

@@ -91,7 +91,7 @@ constexpr Argument kRows[] = {
     {"--end-weight-decay", kRun, kNumber, "", "", "must equal --weight-decay, because weight decay is constant"},
     // ---- Learning rate ----
     {"--lr-decay-style", kRun, kWord, "linear", "constant|linear|cosine|inverse-square-root|WSD", "must equal train.schedule: constant, linear, cosine, inverse_sqrt, wsd"},
-    {"--lr-decay-iters", kRun, kInt, "", "", "must equal lr_schedule.total_steps; the default is --train-iters"},
+    {"--lr-decay-iters", kRun, kInt, "", "", "must equal lr_schedule.total_steps; the default is --train-iters, and inverse-square-root must have at least as many"},
     {"--lr-decay-samples", kRun, kInt, "", "", "--lr-decay-iters times the global batch"},
     {"--lr-warmup-iters", kRun, kInt, "0", "", "must equal train.warmup, with lr_schedule.first_step = 0"},
     {"--lr-warmup-samples", kRun, kInt, "0", "", "--lr-warmup-iters times the global batch"},
@@ -99,7 +99,7 @@ constexpr Argument kRows[] = {
     {"--lr-warmup-init", kRun, kNumber, "0.0", "", "must equal lr_schedule.start_factor x train.lr"},
     {"--min-lr", kRun, kNumber, "0.0", "", "must equal train.min_lr_factor x train.lr"},
     {"--lr-wsd-decay-style", kRun, kWord, "exponential", "exponential|linear|cosine|minus_sqrt", "must equal lr_schedule.decay_shape: exponential, linear, cosine, sqrt"},
-    {"--lr-wsd-decay-iters", kRun, kInt, "", "", "must equal lr_schedule.decay_steps"},
+    {"--lr-wsd-decay-iters", kRun, kInt, "", "", "must equal lr_schedule.decay_steps; the decay must not begin within the warmup"},
     {"--lr-wsd-decay-samples", kRun, kInt, "", "", "--lr-wsd-decay-iters times the global batch"},
     // ---- Evaluation ----
     {"--eval-interval", kRun, kInt, "", "", "sets eval.every"},
