@@ -184,7 +184,8 @@ void DsConfig::read_file(std::string_view text) {
     messages_.push_back({"deepspeed_stub.config_file", file_, "a ds_config.json", reason});
     return;
   }
-  const Json type = config.value(Json::json_pointer("/optimizer/type"), Json());
+  const Json optimizer = config.value("optimizer", Json());
+  const Json type = optimizer.is_object() ? optimizer.value("type", Json()) : Json();
   other_optimizer_ = type.is_string() && !has_optimizer(type);
   // Each key is read by itself. Checks of several keys are below, and in settings.cpp and
   // batch.cpp.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/deepspeed_stub/plan_request.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub::testing {
 namespace {
@@ -43,6 +44,16 @@ TEST(DsConfig, ParametersOfAnOtherOptimizerAreNotRefusedOneByOne) {
                   "belongs to an optimizer that is not supported"));
   EXPECT_THAT(ask(R"({"optimizer": {"type": "LION", "params": {"freeze_step": 400}}})"),
               Contains(HasSubstr("freeze_step = 400; allowed: a key of DeepSpeed")));
+}
+
+TEST(DsConfig, ASectionThatIsNoObjectIsRefused) {
+  for (const char* section : {"optimizer", "scheduler", "fp16", "bf16", "zero_optimization"}) {
+    for (const char* value : {"[]", "[1]", "3", "\"a\""})
+      EXPECT_THAT(ask(concat("{\"", section, "\": ", value, "}")),
+                  ElementsAre(AllOf(HasSubstr(concat(":1: ", section, " = ", value)),
+                                    HasSubstr("write an object, { }, with its keys"))))
+          << section << value;
+  }
 }
 
 TEST(DsConfig, AKeyIsNamedWithItsLine) {
