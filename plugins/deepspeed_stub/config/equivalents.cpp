@@ -102,7 +102,7 @@ void report_equivalents(const DsConfig& config,
       run_file.report(path, key, config.find(path)->dump());
     } else if (uses_default(config, path)) {
       report.equivalent(
-          config.label(path), "its default", concat(key, " = ", find_key(path)->value));
+          config.label(path), "its default", concat(key, " = ", default_of(config, path)));
     }
   }
   for (const HostKey& k : host_keys) {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* kType = "optimizer.type";
 constexpr const char* kMode = "optimizer.params.adam_w_mode";
+constexpr const char* kTorch = "optimizer.params.torch_adam";
 constexpr const char* kCorrection = "optimizer.params.bias_correction";
 
 // DeepSpeed ignores case.
@@ -112,6 +113,13 @@ bool uses_default(const DsConfig& config, std::string_view path) {
   if (!type || config.find("optimizer.type") == nullptr) return false;
   if (!path.starts_with("optimizer.params.")) return false;
   return type != "lion" || path != "optimizer.params.eps";
+}
+
+std::string_view default_of(const DsConfig& config, std::string_view path) {
+  const bool is_torch_adamw =
+      config.boolean(kTorch) == true && optimizer_type(config).optimizer == "adamw";
+  if (is_torch_adamw && path == "optimizer.params.weight_decay") return "0.01";
+  return find_key(path)->value;
 }
 
 void check_optimizer(const DsConfig& config, const YokeOptimizer& run, PlanMessages& messages) {

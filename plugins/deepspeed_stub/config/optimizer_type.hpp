@@ -34,6 +34,9 @@ OptimizerType optimizer_type(const DsConfig& config);
 // an optimizer that has the parameter at `path`, or the key is gradient_clipping.
 bool uses_default(const DsConfig& config, std::string_view path);
 
+// Returns DeepSpeed's default of a key, as JSON.
+std::string_view default_of(const DsConfig& config, std::string_view path);
+
 // Refuses an optimizer that this backend does not have, a ds_config that means another one than
 // that of the run, and parameters that DeepSpeed's class does not have.
 void check_optimizer(const DsConfig& config, const YokeOptimizer& run, PlanMessages& messages);

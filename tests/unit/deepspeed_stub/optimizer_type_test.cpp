@@ -10,6 +10,7 @@ namespace yoke::deepspeed_stub::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -102,6 +103,19 @@ TEST(OptimizerType, BecomesKeysOfTheRunFile) {
       lines(R"({"type": "AdamW", "params": {"bias_correction": true, "lr": "auto", "eps": "auto",
                                             "betas": "auto", "weight_decay": "auto"}})"),
       UnorderedElementsAre("train.optimizer = \"adamw\"", "train.bias_correction = true", backend));
+  // torch_adam chooses a class of PyTorch, and AdamW's decays.
+  for (const char* keys : {R"("type": "AdamW", "params": {)",
+                           R"("type": "AdamW", "params": {"adam_w_mode": false, )",
+                           R"("type": "Adam", "params": {)"})
+    EXPECT_THAT(lines(concat("{", keys, R"("torch_adam": true}})")),
+                Contains("train.weight_decay = 0.01"))
+        << keys;
+  for (const char* keys : {R"("type": "Adam", "params": {"adam_w_mode": false, "torch_adam": true)",
+                           R"("type": "AdamW", "params": {"torch_adam": false)",
+                           R"("type": "Lion", "params": {"torch_adam": true)"})
+    EXPECT_THAT(lines(concat("{", keys, "}}")), Contains("train.weight_decay = 0.0")) << keys;
+  EXPECT_THAT(lines(R"({"type": "AdamW", "params": {"torch_adam": true, "weight_decay": 0.5}})"),
+              Contains("train.weight_decay = 0.5"));
   EXPECT_THAT(lines(R"({"type": "Lion"})"),
               UnorderedElementsAre("train.optimizer = \"lion\"",
                                    "train.lr = 0.001",
