@@ -13,6 +13,7 @@
 #include "plugins/accelerate_compat/fp16.hpp"
 #include "plugins/accelerate_compat/fp8.hpp"
 #include "sdk/compat/named_keys.hpp"
+#include "sdk/compat/reduction_hint.hpp"
 #include "yoke/optimizer.h"
 #include "yoke/optimizer_name.hpp"
 #include "yoke/plan.h"
@@ -126,15 +127,10 @@ void note_unused_options(const YokePlanArgs& args, PlanMessages& messages) {
 void note_reduction(const AccelerateConfig& config, const YokePlan& plan, PlanMessages& messages) {
   const int32_t dtype = wanted_dtype(config);
   if ((dtype != YOKE_BF16 && dtype != YOKE_F16) || plan.reduce_dtype == dtype) return;
-  const std::string name = dtype_name(dtype);
   messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
                       "",
-                      concat("gradients are reduced in fp32; Accelerate reduces them in ",
-                             name,
-                             ", as precision.reduce = \"",
-                             name,
-                             "\" does here"),
+                      compat::reduction_hint("Accelerate", dtype),
                       true});
 }
 

@@ -15,12 +15,16 @@
 #include "plugins/deepspeed_stub/config/loss_scale.hpp"
 #include "plugins/deepspeed_stub/config/optimizer_type.hpp"
 #include "plugins/deepspeed_stub/config/settings.hpp"
+#include "sdk/compat/reduction_hint.hpp"
 #include "yoke/plan.h"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub {
 namespace {
+
+// The keys that mean precision.reduce.
+constexpr const char* kReductionKeys[] = {"communication_data_type", "data_types.grad_accum_dtype"};
 
 // Describes a degree of data ranks that the stage excludes. If the file decides the stage and the
 // run asks for the other axis, both contradict each other, and the message is about the file.
@@ -82,6 +86,29 @@ void resolve_precision(YokePlan& plan, PlanMessages& messages) {
                         narrow ? concat("fp32, ", dtype_name(param)) : dtype_name(param),
                         "gradients are kept in the dtype in which they are reduced"});
   }
+}
+
+// Returns whether DeepSpeed trains in this dtype of 16 bits with the file.
+bool selects(const DsConfig& config, int32_t dtype) {
+  const auto on = [&](const char* path) {
+    return config.boolean(path) == true || config.is_auto(path);
+  };
+  if (dtype == YOKE_F16) return on("fp16.enabled");
+  return dtype == YOKE_BF16 && (on("bf16.enabled") || on("bfloat16.enabled"));
+}
+
+// DeepSpeed reduces in the dtype of the parameters by default. A note reports the difference, unless
+// the file gives a dtype, with which the run must agree.
+void note_reduction(const DsConfig& config, const YokePlan& plan, PlanMessages& messages) {
+  if (!selects(config, plan.param_dtype) || plan.reduce_dtype != YOKE_F32) return;
+  for (const char* path : kReductionKeys) {
+    if (config.find(path) != nullptr) return;
+  }
+  messages.push_back({config.label(kReductionKeys[0]),
+                      config.shown(kReductionKeys[0]),
+                      "",
+                      compat::reduction_hint("DeepSpeed", plan.param_dtype),
+                      true});
 }
 
 // ---- Keys that the run file decides ----
@@ -146,8 +173,7 @@ void check_agreement(const DsConfig& config, const YokePlan& plan, PlanMessages&
   for (const char* path : {"bf16.enabled", "bfloat16.enabled"})
     run.flag(path, "precision.param", plan.param_dtype == YOKE_BF16, plan.param_dtype);
   run.flag("fp16.enabled", "precision.param", plan.param_dtype == YOKE_F16, plan.param_dtype);
-  for (const char* path : {"communication_data_type", "data_types.grad_accum_dtype"})
-    run.dtype(path, "precision.reduce", plan.reduce_dtype);
+  for (const char* path : kReductionKeys) run.dtype(path, "precision.reduce", plan.reduce_dtype);
 }
 
 // Makes the plan and returns the ds_config.
@@ -161,6 +187,7 @@ DsConfig plan_config(const YokePlanArgs& args, YokePlan& plan, PlanReport& repor
   check_buffers(config, settings.offload, plan, messages);
   resolve_degrees(config, settings.stage, plan, messages);
   check_agreement(config, plan, messages);
+  note_reduction(config, plan, messages);
   resolve_batch(config, plan, messages);
   std::vector<HostKey> host_keys = scheduler_keys(config, plan.optimizer->lr, messages);
   for (HostKey& key : loss_scale_keys(config, plan.param_dtype))

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sdk/compat/delegate.hpp"
+#include "sdk/compat/reduction_hint.hpp"
 #include "yoke/plan.h"
 #include "yoke/text.hpp"
 
@@ -62,10 +63,7 @@ class Reader {
              "1",
              concat(kTorch, " shards over all data ranks; ", kMegatron, " has instances"));
     if (config_.is_given("--bf16"))
-      note("--bf16",
-           concat("gradients are reduced in fp32; with ",
-                  kTorch,
-                  " Megatron reduces them in bf16, as precision.reduce = \"bf16\" does here"));
+      note("--bf16", compat::reduction_hint(concat("with ", kTorch, " Megatron"), YOKE_BF16));
     if (config_.is_given(kPerToken))
       note(kPerToken,
            concat("gradients are divided by the number of targets; with ",

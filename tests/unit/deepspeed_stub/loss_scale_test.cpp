@@ -28,7 +28,7 @@ const std::vector<std::string> kDynamicScale{"loss_scale.static = 0.0",
 TEST(LossScale, OfFp16HasTheDefaultsOfDeepSpeed) {
   PlanRequest run(2,
                   R"({"fp16": {"enabled": true, "auto_cast": true}, "bf16": {"enabled": false}})");
-  run.plan.plan.param_dtype = YOKE_F16;
+  run.plan.plan.param_dtype = run.plan.plan.reduce_dtype = YOKE_F16;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("fp16.auto_cast = true; no effect here")));
   std::vector<std::string> lines = kDynamicScale;
   lines.insert(lines.end(),
@@ -40,7 +40,7 @@ TEST(LossScale, HasTheValuesOfTheFile) {
   PlanRequest run(2, R"({"fp16": {"enabled": "auto", "loss_scale": 0, "initial_scale_power": 8,
                          "loss_scale_window": 5e1, "hysteresis": 3, "consecutive_hysteresis": true,
                          "min_loss_scale": 0.5}})");
-  run.plan.plan.param_dtype = YOKE_F16;
+  run.plan.plan.param_dtype = run.plan.plan.reduce_dtype = YOKE_F16;
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_THAT(run.lines,
               UnorderedElementsAre("parallel_backend = \"deepspeed_stub\"",
@@ -55,7 +55,7 @@ TEST(LossScale, HasTheValuesOfTheFile) {
 
 TEST(LossScale, NeedsNothingElseIfItIsStatic) {
   PlanRequest run(2, R"({"fp16": {"enabled": true, "loss_scale": 128, "hysteresis": 3}})");
-  run.plan.plan.param_dtype = YOKE_F16;
+  run.plan.plan.param_dtype = run.plan.plan.reduce_dtype = YOKE_F16;
   EXPECT_THAT(run.ask(), IsEmpty());
   EXPECT_THAT(run.lines,
               UnorderedElementsAre("precision.param = \"fp16\"",

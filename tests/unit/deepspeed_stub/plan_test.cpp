@@ -9,6 +9,7 @@
 
 #include "plugins/deepspeed_stub/config/keys.hpp"
 #include "tests/unit/deepspeed_stub/plan_request.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::deepspeed_stub::testing {
 namespace {
@@ -71,6 +72,35 @@ TEST(Plan, PrecisionIsFp32Fp64OrSixteenBitsWithFp32Reduction) {
   }
   run.plan.plan.param_dtype = YOKE_I32;
   EXPECT_THAT(run.ask(), ElementsAre(HasSubstr("precision.param = int32")));
+}
+
+TEST(Plan, ANoteSaysIfDeepSpeedReducesInSixteenBits) {
+  const auto notes = [](const std::string& file, int32_t param, int32_t reduce) {
+    PlanRequest run(2, file);
+    run.plan.plan.param_dtype = param;
+    run.plan.plan.reduce_dtype = reduce;
+    return run.ask();
+  };
+  const std::string bf16 = R"({"bf16": {"enabled": true})",
+                    fp16 = R"({"fp16": {"enabled": "auto"})";
+  const auto is_note = [](const char* dtype) {
+    return ElementsAre(
+        concat("note: config_file.file: communication_data_type = unset; gradients "
+               "are reduced in fp32; DeepSpeed reduces them in ",
+               dtype,
+               ", as precision.reduce = \"",
+               dtype,
+               "\" does here"));
+  };
+  EXPECT_THAT(notes(bf16 + "}", YOKE_BF16, 0), is_note("bf16"));
+  EXPECT_THAT(notes(fp16 + "}", YOKE_F16, YOKE_F32), is_note("fp16"));
+  EXPECT_THAT(notes("", YOKE_BF16, 0), IsEmpty());
+  EXPECT_THAT(notes("{}", YOKE_BF16, 0), IsEmpty()) << "DeepSpeed trains in fp32";
+  EXPECT_THAT(notes(fp16 + "}", YOKE_F32, 0), IsEmpty());
+  EXPECT_THAT(notes(bf16 + "}", YOKE_BF16, YOKE_BF16), IsEmpty());
+  for (const char* key :
+       {R"("communication_data_type": "fp32")", R"("data_types": {"grad_accum_dtype": "fp32"})"})
+    EXPECT_THAT(notes(concat(bf16, ", ", key, "}"), YOKE_BF16, 0), IsEmpty());
 }
 
 // ---- Lines of a run file that replace the ds_config ----
