@@ -97,8 +97,8 @@ bool selects(const DsConfig& config, int32_t dtype) {
   return dtype == YOKE_BF16 && (on("bf16.enabled") || on("bfloat16.enabled"));
 }
 
-// DeepSpeed reduces in the dtype of the parameters by default. A note reports the difference, unless
-// the file gives a dtype, with which the run must agree.
+// DeepSpeed reduces in the dtype of the parameters by default. A note reports the difference,
+// unless the file gives a dtype, with which the run must agree.
 void note_reduction(const DsConfig& config, const YokePlan& plan, PlanMessages& messages) {
   if (!selects(config, plan.param_dtype) || plan.reduce_dtype != YOKE_F32) return;
   for (const char* path : kReductionKeys) {

@@ -58,7 +58,7 @@ class Splitter {
       take_quoted(c);
     } else if (c == '(') {
       take_nested('(', ')');
-      if (word_.text.ends_with("()")) end_word();  // of a function: "f(){" are two words
+      if (word_.text.ends_with("()")) end_word();  // "f(){" are two words
     } else if (c == '$' && (peek(1) == '(' || peek(1) == '{')) {
       take();
       take_nested(peek(), peek() == '(' ? ')' : '}');
@@ -121,7 +121,7 @@ class Splitter {
     commands_.push_back(std::move(command_));
     command_ = {};
   }
-  // Ends a pattern of a "case", the only text before a ")" that has no "(" of its own, and drops it.
+  // Ends a pattern of a "case" and drops it. No other text is followed by a ")" without a "(".
   void end_pattern() {
     end_word();
     if (!command_.words.empty()) command_.words.pop_back();
