@@ -202,9 +202,14 @@ class Script {
     size_t i = pass_openings(words);
     const bool declares = i < words.size() && is_any(kDeclaring, words[i].text);
     if (declares) ++i;
-    for (; i < words.size() && assigned_name(words[i].text) > 0; ++i)
-      assign(words[i], depth_ > 0 || command.is_chained);
-    if (i < words.size() && !declares && is_launch(words, i)) launch(command, i);
+    for (; i < words.size(); ++i) {
+      if (assigned_name(words[i].text) > 0) {
+        assign(words[i], depth_ > 0 || command.is_chained);
+      } else if (!declares) {
+        break;
+      }
+    }
+    if (i < words.size() && is_launch(words, i)) launch(command, i);
   }
   // Returns the index of the first word behind the keywords, heads of functions and patterns in
   // parentheses with which a command begins. What they open depends on a condition: a function may

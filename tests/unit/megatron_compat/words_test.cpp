@@ -156,6 +156,13 @@ TEST(Scripts, MayHaveConditionsElsewhere) {
   for (const char* part : parts) EXPECT_THAT(arguments(part), ElementsAre("--lr", "1")) << part;
 }
 
+TEST(Scripts, MayDeclareVariables) {
+  for (const char* part : {"declare -r LR=1", "export A LR=1", "readonly A=3 LR=1"})
+    EXPECT_THAT(arguments(concat("LR=2\n", part, "\npython x.py --lr $LR")),
+                ElementsAre("--lr", "1"))
+        << part;
+}
+
 TEST(Scripts, MayHaveRedirectionsAnywhere) {
   const char* const ends[] = {
       "2>&1 | tee log",
