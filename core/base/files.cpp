@@ -156,6 +156,7 @@ void File::write_at(const void* src, size_t size, uint64_t offset) {
 }
 
 void File::reserve(uint64_t size) {
+  if (size == 0) return;  // fallocate() refuses this size
   const auto bytes = static_cast<off_t>(size);
   if (uninterrupted([&] { return ::fallocate(fd_, 0, 0, bytes); }) == 0) return;
   if (errno != EOPNOTSUPP && errno != ENOSYS) {

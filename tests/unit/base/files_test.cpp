@@ -102,6 +102,15 @@ TEST(ReadText, RefusesMoreThanAllowed) {
   EXPECT_EQ(error_of([&] { read_text(dir / "a", 4); }).code, YOKE_DATA_LOSS);
 }
 
+TEST(File, ReservesNothingForAnEmptyFile) {
+  const TempDir dir;
+  File file = File::create(dir / "empty");
+  file.reserve(0);
+  EXPECT_EQ(file.size(), 0u);
+  file.reserve(5);
+  EXPECT_EQ(file.size(), 5u);
+}
+
 TEST(FolderLock, IsHeldByOneAtATime) {
   const TempDir dir;
   {
