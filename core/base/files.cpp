@@ -190,6 +190,9 @@ FolderLock::FolderLock(const std::string& folder) {
   fd_ = open_or_throw(path, O_RDWR | O_CREAT, "open");
   if (uninterrupted([&] { return ::flock(fd_, LOCK_EX | LOCK_NB); }) == 0) return;
   const int error_number = errno;
+  // Lustre without the mount option flock, or NFS without a lock service.
+  exclusive_ = error_number != ENOSYS && error_number != EOPNOTSUPP && error_number != ENOLCK;
+  if (!exclusive_) return;
   ::close(std::exchange(fd_, -1));
   if (error_number != EWOULDBLOCK) throw_errno("cannot lock " + path, error_number);
 }

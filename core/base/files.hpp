@@ -66,7 +66,7 @@ class File {
 
 // An exclusive lock on a folder, in the form of a locked file `.lock` inside it. The lock is
 // released when the object is destroyed or the process dies. It excludes other processes as well as
-// other objects of this process.
+// other objects of this process. On a file system that has no locks it excludes nobody.
 class FolderLock {
  public:
   // Tries once and does not wait; held() returns the outcome. Throws if `.lock` cannot be created.
@@ -79,9 +79,12 @@ class FolderLock {
   // alone, and either skip its work, if the holder does the same work, or report that the folder is
   // in use. It must not wait, because a lock may be held until a run ends.
   bool held() const { return fd_ >= 0; }
+  // Returns false if the file system has no locks. Then held() is true for every holder.
+  bool exclusive() const { return exclusive_; }
 
  private:
   int fd_;
+  bool exclusive_ = true;
 };
 
 // Creates the folder and all missing folders above it, and syncs the parent of each one it created.

@@ -90,6 +90,8 @@ void leave_record(const std::string& run_dir, int code, const LaunchReport& repo
   std::error_code error;
   if (!std::filesystem::is_directory(run_dir, error)) return;  // no rank has created it
   try {
+    // The ranks of this run may have ended because another run is in the folder.
+    if (code == kExitUsage && !FolderLock(run_dir).held()) return;
     ExitRecord record{code, report.cause, -1};
     if (report.cause.empty()) record.reason = "rank 0 ended without a record";
     if (report.killed) {

@@ -10,6 +10,7 @@
 //     logs/                  one file per rank
 //     checkpoints/           see core/checkpoint
 //     exit.json              how the run ended; absent while it runs
+//     .lock                  locked while a run writes to the folder; see occupy() in core/run
 #pragma once
 
 #include <cstdint>

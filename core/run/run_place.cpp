@@ -11,7 +11,6 @@
 
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
-#include "core/base/files.hpp"
 #include "core/base/network.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/control/member.hpp"
@@ -141,14 +140,34 @@ RunPlace choose_place(const Job& job) {
   }
 }
 
-RunPlace agree_on_place(const Job& job, World& world, const RunPlace& given) {
+std::unique_ptr<FolderLock> occupy(const std::string& run_dir) {
+  make_folders(run_dir);
+  auto lock = std::make_unique<FolderLock>(run_dir);
+  if (!lock->exclusive())
+    warn("note: the file system of " + run_dir +
+         " has no locks; two runs in this folder would not notice each other");
+  if (lock->held()) return lock;
+  throw Refused(kExitUsage,
+                "run.dir = " + run_dir +
+                    ": another run is writing to this folder; wait until it has ended, or name "
+                    "another folder. If its machine has crashed, a network file system may need a "
+                    "minute or two to notice that");
+}
+
+RunPlace agree_on_place(const Job& job,
+                        World& world,
+                        const RunPlace& given,
+                        std::unique_ptr<FolderLock>& occupied) {
   std::string answer;  // "0\n<dir>\n<resume>", or "<exit code>\n<refusal>"
   if (world.rank() == 0) {
     try {
       const RunPlace place = given.dir.empty() ? choose_place(job) : given;
+      occupied = occupy(place.dir);
       answer = "0\n" + place.dir + "\n" + place.resume;
     } catch (const Refused& e) {
       answer = concat(e.exit_code(), "\n", e.what());
+    } catch (const Error& e) {
+      answer = concat(kExitFailed, "\n", e.what());
     }
   }
   answer = world.from_rank0("run place", answer);

@@ -1,8 +1,10 @@
 // Chooses the folder to which a run writes and the checkpoint from which it starts.
 #pragma once
 
+#include <memory>
 #include <string>
 
+#include "core/base/files.hpp"
 #include "core/comm/world.hpp"
 #include "core/run/job.hpp"
 
@@ -27,9 +29,17 @@ RunPlace choose_place(const Job& job);
 // config of another program and depends on the number of ranks.
 void check_restart(const Job& job, const std::string& run_dir);
 
-// Returns the place of rank 0 on every rank: `given`, or what it chooses if that is empty.
-// Collective. If choose_place() throws Refused on rank 0, every rank throws it.
-RunPlace agree_on_place(const Job& job, World& world, const RunPlace& given);
+// Creates the run folder if it is missing, and keeps other runs out of it until the result is
+// destroyed or the process dies. Throws Refused if another run is in it.
+std::unique_ptr<FolderLock> occupy(const std::string& run_dir);
+
+// Returns the place of rank 0 on every rank: `given`, or what it chooses if that is empty. Rank 0
+// occupies the folder; `occupied` is null on the others. Collective. If rank 0 throws Refused,
+// every rank throws it.
+RunPlace agree_on_place(const Job& job,
+                        World& world,
+                        const RunPlace& given,
+                        std::unique_ptr<FolderLock>& occupied);
 
 // Throws Refused on every rank unless all of them see the run folder that rank 0 creates here:
 // machines without a shared file system would train until the first checkpoint and then lose

@@ -80,6 +80,20 @@ TEST_F(Restart, ContinuesIfStateInFilesIsLost) {
   EXPECT_TRUE(std::filesystem::is_empty(state));
 }
 
+TEST_F(Restart, OfARunThatIsAliveIsRefusedAndChangesNothing) {
+  const auto r = shell(
+      "run='train run.toml run.dir=runs/one train.steps=100000 checkpoint.every=100 "
+      "checkpoint.keep=1000'; $yoke $run >first.log 2>&1 & first=$!; "
+      "until [ -e runs/one/checkpoints/step-00000100 ] || ! kill -0 $first; do sleep 0.05; done; "
+      "$yoke $run checkpoint.resume=auto; code=$?; cat runs/one/exit.json; "
+      "kill $first; wait $first; echo first $?; exit $code");
+  EXPECT_EQ(r.ending.exit_code, 2) << r.out << r.err;
+  EXPECT_THAT(r.err,
+              AllOf(HasSubstr("run.dir = runs/one: another run is writing to this folder"),
+                    HasSubstr("exit.json: No such file")));
+  EXPECT_THAT(r.out, HasSubstr("first 75"));
+}
+
 TEST_F(Restart, IsNotMadeWithoutBeingAskedFor) {
   const auto r = shell(kill_after("killed", "step-00000010") +
                        "$yoke train run.toml --nproc 2 run.dir=runs/killed train.steps=100000 "

@@ -116,6 +116,7 @@ TEST(FolderLock, IsHeldByOneAtATime) {
   {
     const FolderLock first(dir.path());
     EXPECT_TRUE(first.held());
+    EXPECT_TRUE(first.exclusive());
     EXPECT_FALSE(FolderLock(dir.path()).held());
   }
   EXPECT_TRUE(FolderLock(dir.path()).held());
