@@ -76,6 +76,7 @@ struct CheckpointInfo {
   std::string fixed_digest;   // fixed_digest() of the run; "" = an older release has saved it
   bool finished = false;      // true after the last step of the run
   std::optional<LossScaleState> loss_scale;  // only of fp16 runs
+  int64_t skipped = 0;                       // number of skipped steps of the run
   std::optional<double> eval_loss;  // mean loss of the evaluation after `step`, if there was one
 };
 

@@ -204,6 +204,8 @@ Manifest parse_body(const std::string& body) {
   manifest.info.fixed_digest = json.value("fixed_digest", std::string());
   manifest.info.finished = json.at("finished").get<bool>();
   manifest.info.loss_scale = parse_loss_scale(json);
+  const auto& scale = manifest.info.loss_scale;
+  manifest.info.skipped = scale ? scale->skipped : json.value("skipped", int64_t{0});
   if (json.contains("eval_loss")) manifest.info.eval_loss = json["eval_loss"].get<double>();
   manifest.counts = parse_counts(json);
   manifest.world_size = json.at("world_size").get<int32_t>();
@@ -252,7 +254,11 @@ std::string to_text(const Manifest& manifest) {
   if (!info.fixed_digest.empty())
     text += "\"fixed_digest\":" + Json(info.fixed_digest).dump() + ",\n";
   if (info.eval_loss) text += "\"eval_loss\":" + Json(*info.eval_loss).dump() + ",\n";
-  if (info.loss_scale) text += "\"loss_scale\":" + to_json(*info.loss_scale).dump() + ",\n";
+  if (info.loss_scale) {
+    text += "\"loss_scale\":" + to_json(*info.loss_scale).dump() + ",\n";
+  } else if (info.skipped > 0) {
+    text += concat("\"skipped\":", info.skipped, ",\n");
+  }
   if (manifest.counts) text += "\"contents\":" + to_json(*manifest.counts).dump() + ",\n";
   text += lines("files", manifest.files) + lines("tensors", manifest.tensors);
   return text + kDigestBegin + hex(crc32c(0, text.data(), text.size())) + kDigestEnd;

@@ -7,6 +7,7 @@
 //   "fixed_digest":"...",                        unless an older release saved it
 //   "eval_loss":3.25,                                                   only after an evaluation
 //   "loss_scale":{"scale","good_steps","hysteresis","skipped"},         only of fp16 runs
+//   "skipped":3,                                 skipped steps of other runs, if there were any
 //   "contents":{"params","trainable","moments"},   numbers of tensors; moments: ["exp_avg", ...],
 //                                                  or {"exp_avg":number, ...} without "trainable"
 //   "files":[

@@ -182,7 +182,7 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
   reader.check_model(shapes_in_files(job_, summary));
   const CheckpointInfo& info = reader.info();
   load(model, reader);
-  skipped_.restore(info.loss_scale, resume_);
+  skipped_.restore(info);
   if (world_.rank() == 0) log_.info(concat("resumed from ", resume_, " at step ", info.step));
   saved_step_ = info.step;
   return {info.step, info.next_sample};
@@ -197,7 +197,7 @@ void Checkpointing::save(WrappedModel& model, const Position& position) {
   request.info.config_digest = resume_digest(job_.config);
   request.info.fixed_digest = fixed_digest(job_.config);
   request.info.finished = position.step == job_.config.run.train.steps;
-  request.info.loss_scale = skipped_.state();
+  skipped_.save(request.info);
   const bool evaluated = evaluated_step_ == position.step;
   const bool best = evaluated && eval_loss_ < best_loss_;
   if (evaluated) request.info.eval_loss = eval_loss_;

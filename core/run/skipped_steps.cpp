@@ -102,16 +102,17 @@ std::string SkippedSteps::overflowed() const {
   return text;
 }
 
-std::optional<LossScaleState> SkippedSteps::state() const {
-  return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
+void SkippedSteps::save(CheckpointInfo& info) const {
+  if (scaler_) info.loss_scale = scaler_->state();
+  info.skipped = total();
 }
 
-void SkippedSteps::restore(const std::optional<LossScaleState>& state,
-                           const std::string& checkpoint) {
+void SkippedSteps::restore(const CheckpointInfo& info) {
+  total_ = info.skipped;
   if (!scaler_) return;
-  if (state) return scaler_->restore(*state);
+  if (info.loss_scale) return scaler_->restore(*info.loss_scale);
   if (rank_ != 0) return;
-  log_.warning(checkpoint + " holds no loss scale, because its run had another precision.param; " +
+  log_.warning(info.path + " holds no loss scale, because its run had another precision.param; " +
                "the loss scale starts at " + number(scaler_->scale()));
 }
 

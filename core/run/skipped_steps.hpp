@@ -8,6 +8,7 @@
 #include <string>
 
 #include "core/base/log.hpp"
+#include "core/checkpoint/checkpoint.hpp"
 #include "core/config/run_config.hpp"
 #include "core/run/loss_scaler.hpp"
 #include "yoke/parallel_backend.h"
@@ -38,10 +39,11 @@ class SkippedSteps {
   // Returns the number of skipped steps of the run.
   int64_t total() const { return scaler_ ? scaler_->state().skipped : total_; }
 
-  // Return and restore what a checkpoint keeps; nothing if the run has no loss scale. A checkpoint
-  // of a run without one, such as a bf16 run, starts with the initial scale, with a warning.
-  std::optional<LossScaleState> state() const;
-  void restore(const std::optional<LossScaleState>& state, const std::string& checkpoint);
+  // Write what a checkpoint keeps, and restore it: the number of skipped steps and the loss scale.
+  // A run that has a scale and resumes from a checkpoint without one, such as that of a bf16 run,
+  // starts with the initial scale, with a warning.
+  void save(CheckpointInfo& info) const;
+  void restore(const CheckpointInfo& info);
 
  private:
   void skip(int64_t step, const YokeStepResult& result);
@@ -51,7 +53,7 @@ class SkippedSteps {
   const int64_t most_in_a_row_;
   const int rank_;
   Log& log_;
-  int64_t total_ = 0;
+  int64_t total_ = 0;  // number of skipped steps, if there is no scaler
   int64_t in_a_row_ = 0;
   std::map<int64_t, int64_t> counts_;  // skipped steps of this process: how often each number was
 };

@@ -64,6 +64,7 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(m.info.fixed_digest, "another digest");
   EXPECT_EQ(m.info.eval_loss, 3.1);
   EXPECT_EQ(m.info.loss_scale, example().info.loss_scale);
+  EXPECT_EQ(m.info.skipped, 7);
   EXPECT_EQ(m.tensors[0].pieces[1].crc[0], 0xffffffffU);
   EXPECT_EQ(m.files[0].head_crc, 0x12345678U);
 }
@@ -76,10 +77,13 @@ TEST(Manifest, LeavesOutWhatTheRunDoesNotHave) {
   without.info.eval_loss.reset();
   without.info.fixed_digest.clear();
   const nlohmann::json json = nlohmann::json::parse(to_text(without));
-  for (const char* field : {"loss_scale", "eval_loss", "fixed_digest"})
+  for (const char* field : {"loss_scale", "skipped", "eval_loss", "fixed_digest"})
     EXPECT_FALSE(json.contains(field)) << field;
   const CheckpointInfo info = parse_manifest(to_text(without)).info;
   EXPECT_FALSE(info.loss_scale.has_value());
+  EXPECT_EQ(info.skipped, 0);
+  without.info.skipped = 3;
+  EXPECT_EQ(parse_manifest(to_text(without)).info.skipped, 3);
   EXPECT_FALSE(info.eval_loss.has_value());
   EXPECT_EQ(info.fixed_digest, "");
 }

@@ -100,7 +100,9 @@ TEST_F(SkippedStepsTest, SkipsInAnyPrecisionIfTheRunAllowsIt) {
   EXPECT_THAT(
       error_of([&] { skipped.after(4, overflow(0)); }),
       AllOf(HasSubstr("train.max_skipped = 2"), HasSubstr("overflowed: 3 (2 times), 4 (3 times)")));
-  EXPECT_FALSE(skipped.state().has_value());
+  CheckpointInfo info;
+  skipped.save(info);
+  EXPECT_FALSE(info.loss_scale.has_value());
 }
 
 TEST_F(SkippedStepsTest, NamesTheStepsThatOverflowedAtTheMinimum) {
@@ -122,11 +124,28 @@ TEST_F(SkippedStepsTest, ABackendMustUseTheScaleThatItIsGiven) {
 TEST_F(SkippedStepsTest, ContinuesFromACheckpoint) {
   SkippedSteps first(fp16(), 1, log_), second(fp16(), 1, log_), third(fp16(), 1, log_);
   EXPECT_TRUE(first.after(1, overflow(65536)));
-  second.restore(first.state(), "a checkpoint");
+  CheckpointInfo info;
+  first.save(info);
+  EXPECT_EQ(info.skipped, 1);
+  second.restore(info);
   EXPECT_EQ(second.loss_scale(), 32768);
   EXPECT_EQ(second.total(), 1);
-  third.restore(std::nullopt, "a checkpoint of a bf16 run");
+  info.loss_scale.reset();  // that of a bf16 run
+  third.restore(info);
   EXPECT_EQ(third.loss_scale(), 65536);
+}
+
+TEST_F(SkippedStepsTest, AreCountedFromTheStartOfARunWithoutALossScale) {
+  RunConfig run;
+  run.train.max_skipped = 2;
+  SkippedSteps first(run, 1, log_), second(run, 1, log_);
+  EXPECT_TRUE(first.after(1, overflow(0)));
+  CheckpointInfo info;
+  first.save(info);
+  EXPECT_FALSE(info.loss_scale.has_value());
+  second.restore(info);
+  EXPECT_TRUE(second.after(2, overflow(0)));
+  EXPECT_EQ(second.total(), 2);
 }
 
 }  // namespace
