@@ -215,6 +215,7 @@ void Training::disconnect() {
   // NCCL does not close a communicator that a recorded step (a CUDA graph) of the model uses.
   model_.reset();
   world_.shutdown();
+  checkpoints_.finish_removal();  // no other rank waits for this
 }
 
 YokeStepResult Training::run_step(const Batch& batch, int64_t step, double lr, uint32_t flags) {

@@ -162,8 +162,9 @@ int RankStarter::launch(const StopOrder& stop) {
 }
 
 std::optional<std::chrono::milliseconds> RankStarter::pause_after(int exit_code) {
-  const bool knows = !start.run_dir.empty();
-  const int64_t step = newest_step(start.run_dir).second;
+  // Only after a loss does it matter what was saved: finding it reads a whole checkpoint.
+  const bool knows = exit_code == kExitRankLost && !start.run_dir.empty();
+  const int64_t step = knows ? newest_step(start.run_dir).second : -1;
   const auto pause = policy_.next(exit_code, knows ? std::optional<int64_t>(step) : std::nullopt);
   if (!pause && !policy_.reason().empty()) print_message("no further restart: " + policy_.reason());
   return pause;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "core/model/adapters.hpp"
@@ -189,6 +190,7 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
 }
 
 void Checkpointing::save(WrappedModel& model, const Position& position) {
+  finish_removal();
   log_.progress(concat("saving the checkpoint of step ", position.step));
   SaveRequest request;
   request.folder = folder_;
@@ -212,9 +214,22 @@ void Checkpointing::save(WrappedModel& model, const Position& position) {
   if (world_.rank() != 0) return;
   const CheckpointConfig& config = job_.config.run.checkpoint;
   log_.info("saved " + path + (best && config.best ? ", the best so far" : ""));
+  // Before a checkpoint is removed, a newer one is read back, which takes minutes if it is large.
+  // Meanwhile the other ranks would wait in their next collective, longer than comm.timeout allows.
+  // Nobody waits for the thread if the run fails; a removal may end at any point.
+  std::packaged_task<void()> task([folder = folder_, config] {
+    prune_checkpoints(folder, {.newest = config.keep, .best = config.best});
+  });
+  removal_ = task.get_future();
+  std::thread(std::move(task)).detach();
+}
+
+// The folder is locked while checkpoints are removed, so a save must wait for that.
+void Checkpointing::finish_removal() {
+  if (!removal_.valid()) return;
   try {
-    prune_checkpoints(folder_, {.newest = config.keep, .best = config.best});
-  } catch (const Error& e) {
+    removal_.get();
+  } catch (const std::exception& e) {
     // The new checkpoint is complete, so the run continues.
     log_.warning(concat("old checkpoints were not removed: ", e.what()));
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <limits>
 #include <map>
 #include <string>
@@ -60,13 +61,17 @@ class Checkpointing {
   // checkpoint.best is true.
   bool evaluated(const Position& position, double loss);
 
-  // Writes <run folder>/checkpoints/step-NNNNNNNN and removes old ones. Collective. Throws Error if
-  // it cannot be written; then the previous checkpoint is still complete.
+  // Writes <run folder>/checkpoints/step-NNNNNNNN, and starts to remove old ones in a thread of
+  // rank 0. Collective. Throws Error if it cannot be written; then the previous checkpoint is still
+  // complete.
   void save(WrappedModel& model, const Position& position);
   // Returns whether the last save or restore was at this step.
   bool saved(const Position& position) const { return position.step == saved_step_; }
   // Saves unless saved() is true. Collective.
   void save_unless_saved(WrappedModel& model, const Position& position);
+  // Waits until old checkpoints have been removed. Without this call, for instance after a failure,
+  // the next run removes them.
+  void finish_removal();
 
  private:
   SaveGroup group();
@@ -82,6 +87,7 @@ class Checkpointing {
   std::map<std::string, std::string> texts_;
   World& world_;
   Log& log_;
+  std::future<void> removal_;  // removal of old checkpoints; on rank 0 only
   int64_t saved_step_ = -1;
   int64_t evaluated_step_ = -1;                                 // step of the last evaluation
   double eval_loss_ = 0;                                        // mean loss of the last evaluation
