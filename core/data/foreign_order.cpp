@@ -174,17 +174,20 @@ Blend::Blend(std::vector<double> shares, int64_t samples) : shares_(std::move(sh
 }
 
 SourceOrder::Place Blend::at(int64_t sample) const {
-  if (sample >= static_cast<int64_t>(sources_.size()))
-    throw Error(YOKE_FAILED_PRECONDITION,
-                concat("sample ", sample, " of a blend of ", sources_.size(), " samples"));
-  return {sources_[sample], indices_[sample]};
+  const size_t i = static_cast<size_t>(sample) % sources_.size();
+  return {sources_[i], indices_[i]};
 }
 
 int64_t Blend::count(size_t source, int64_t samples) const {
-  for (int64_t i = std::min(samples, static_cast<int64_t>(sources_.size())); i-- > 0;) {
-    if (sources_[i] == source) return int64_t{indices_[i]} + 1;
-  }
-  return 0;
+  const auto all = static_cast<int64_t>(sources_.size());
+  // Returns the number among the first n samples, n <= all.
+  const auto first = [&](int64_t n) {
+    while (n-- > 0) {
+      if (sources_[n] == source) return int64_t{indices_[n]} + 1;
+    }
+    return int64_t{0};
+  };
+  return (samples < all ? 0 : samples / all * first(all)) + first(samples % all);
 }
 
 int64_t wanted_of_blend(double share, int64_t samples) {

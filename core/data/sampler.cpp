@@ -55,10 +55,7 @@ int64_t Sampler::window(int64_t sample) const {
     throw Error(YOKE_FAILED_PRECONDITION, "this part of the data has no window");
   if (sample < 0)
     throw Error(YOKE_INVALID_ARGUMENT, concat("sample ", sample, "; allowed: 0 or more"));
-  if (order_ && sample >= static_cast<int64_t>(order_->size()))
-    throw Error(YOKE_FAILED_PRECONDITION,
-                concat("sample ", sample, " of an order of ", order_->size(), " samples"));
-  if (order_) return first_window_ + (*order_)[static_cast<size_t>(sample)];
+  if (order_) return first_window_ + (*order_)[static_cast<size_t>(sample) % order_->size()];
   const int64_t epoch = sample / num_windows_, index = sample % num_windows_;
   if (!shuffled_) return first_window_ + index;
   // Mixing the seed first keeps (seed 1, epoch 2) and (seed 2, epoch 1) apart.

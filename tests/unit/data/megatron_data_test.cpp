@@ -243,7 +243,22 @@ TEST(Blend, TakesFromTheDatasetThatIsFurthestBehind) {
   EXPECT_EQ(blend.count(1, 1), 0);
   EXPECT_EQ(wanted_of_blend(0.5, 10), 6) << "half a percent more than 5";
   EXPECT_EQ(blend.share(1), 0.3);
-  EXPECT_EQ(error_of([&] { blend.at(10); }).code(), YOKE_FAILED_PRECONDITION);
+}
+
+// A run with skipped steps reads more samples than its order has.
+TEST(Blend, BeginsAgainAfterItsLastSample) {
+  const Blend blend(normalized({5, 3, 2}), 10);
+  for (const int64_t i : {10, 16, 29}) {
+    EXPECT_EQ(blend.at(i).source, blend.at(i % 10).source);
+    EXPECT_EQ(blend.at(i).index, blend.at(i % 10).index);
+  }
+  EXPECT_EQ(blend.count(2, 16), 2 + 1);
+  EXPECT_EQ(blend.count(0, 20), 10);
+  EXPECT_EQ(blend.count(1, 0), 0);
+  const Sampler sampler(
+      100, 4, std::make_shared<const std::vector<uint32_t>>(std::vector<uint32_t>{2, 0, 1}));
+  EXPECT_EQ(sampler.window(3), 102);
+  EXPECT_EQ(sampler.window(7), 100);
 }
 
 // ---- The data of a run ----
