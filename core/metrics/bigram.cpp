@@ -6,7 +6,6 @@
 #include "core/metrics/bigram.hpp"
 
 #include <cmath>
-#include <vector>
 
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
@@ -16,40 +15,41 @@ namespace {
 
 constexpr size_t kBytes = 256;
 
-// Returns a table with count(first, next) at [first * 256 + next].
-std::vector<int64_t> count_pairs(std::span<const uint8_t> text) {
-  std::vector<int64_t> pairs(kBytes * kBytes);
-  for (size_t i = 0; i + 1 < text.size(); ++i) ++pairs[text[i] * kBytes + text[i + 1]];
-  return pairs;
-}
-
 }  // namespace
 
-double bigram_loss(std::span<const uint8_t> training,
-                   std::span<const uint8_t> held_out,
-                   double alpha) {
+BytePairs::BytePairs() : counts_(kBytes * kBytes) {}
+
+void BytePairs::add(std::span<const int64_t> bytes) {
+  for (size_t i = 0; i + 1 < bytes.size(); ++i)
+    ++counts_[static_cast<size_t>(bytes[i]) * kBytes + static_cast<size_t>(bytes[i + 1])];
+  if (!bytes.empty()) total_ += static_cast<int64_t>(bytes.size()) - 1;
+}
+
+int64_t BytePairs::count(size_t first, size_t next) const {
+  return counts_[first * kBytes + next];
+}
+
+double bigram_loss(const BytePairs& training, const BytePairs& held_out, double alpha) {
   if (!(alpha > 0)) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 concat("bigram_loss: alpha is ", alpha, "; it must be above 0"));
   }
-  if (held_out.size() < 2) {
+  if (held_out.total() == 0) {
     throw Error(YOKE_INVALID_ARGUMENT, "bigram_loss: the held-out text has fewer than 2 bytes");
   }
-  const std::vector<int64_t> fitted = count_pairs(training);
-  const std::vector<int64_t> tested = count_pairs(held_out);
   double sum = 0;
   for (size_t first = 0; first < kBytes; ++first) {
     int64_t total = 0;
-    for (size_t next = 0; next < kBytes; ++next) total += fitted[first * kBytes + next];
+    for (size_t next = 0; next < kBytes; ++next) total += training.count(first, next);
     const double denominator = static_cast<double>(total) + kBytes * alpha;
     for (size_t next = 0; next < kBytes; ++next) {
-      const size_t pair = first * kBytes + next;
-      if (tested[pair] == 0) continue;  // this would add 0; most pairs do not occur
-      const double p = (static_cast<double>(fitted[pair]) + alpha) / denominator;
-      sum -= static_cast<double>(tested[pair]) * std::log(p);
+      const int64_t tested = held_out.count(first, next);
+      if (tested == 0) continue;  // this would add 0; most pairs do not occur
+      const double p = (static_cast<double>(training.count(first, next)) + alpha) / denominator;
+      sum -= static_cast<double>(tested) * std::log(p);
     }
   }
-  return sum / static_cast<double>(held_out.size() - 1);
+  return sum / static_cast<double>(held_out.total());
 }
 
 }  // namespace yoke

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <thread>
@@ -125,6 +126,8 @@ int64_t last_step_in_exit_record(const std::string& run_dir) {
 }
 
 void leave_exit_record(const std::string& run_dir, const ExitRecord& record) {
+  static std::mutex mutex;  // ranks may be threads of one process
+  const std::lock_guard lock(mutex);
   const std::string path = run_dir + "/exit.json";
   std::error_code error;
   if (fs::exists(path, error)) return;

@@ -12,6 +12,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 
 #include "core/base/crc32c.hpp"
 #include "yoke/text.hpp"
@@ -101,6 +102,13 @@ std::string new_file_name(const std::string& folder) {
       folder, "/events.out.tfevents.", seconds, ".", host.data(), ".", ::getpid(), ".", count++);
 }
 
+// A run that starts from its beginning again finds the files of the earlier attempt.
+bool has_files(const std::string& folder) {
+  std::error_code error;
+  return std::filesystem::directory_iterator(folder, error) !=
+         std::filesystem::directory_iterator();
+}
+
 std::vector<Scalar> finite(const std::vector<std::pair<const char*, double>>& all) {
   std::vector<Scalar> kept;
   for (const auto& [tag, value] : all) {
@@ -143,9 +151,12 @@ std::vector<Scalar> scalars(const EvalMetrics& m) {
 }
 
 EventFile::EventFile(const std::string& folder, int64_t last_step)
+    : EventFile(folder, last_step, last_step > 0 || has_files(folder)) {}
+
+EventFile::EventFile(const std::string& folder, int64_t last_step, bool continues)
     : file_(File::create(new_file_name(folder))) {
   append(version_event());
-  if (last_step > 0) append(restart_event(last_step + 1));
+  if (continues) append(restart_event(last_step + 1));
 }
 
 void EventFile::write(int64_t step, const std::vector<Scalar>& scalars) {

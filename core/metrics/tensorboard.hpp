@@ -31,6 +31,8 @@ class EventFile {
   void write(int64_t step, const std::vector<Scalar>& scalars);
 
  private:
+  // continues: the folder may have earlier files.
+  EventFile(const std::string& folder, int64_t last_step, bool continues);
   void append(const std::string& event);
 
   File file_;

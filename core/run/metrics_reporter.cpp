@@ -20,17 +20,15 @@ namespace {
 
 constexpr std::chrono::milliseconds kProgressEvery{200};  // between progress lines
 
-// Returns the bytes of `count` windows and one more byte, the last target. The first byte of a
-// source follows the last one of the source before it.
-std::vector<uint8_t> bytes_of(const DataSet& data, int64_t first_window, int64_t count) {
-  std::vector<uint8_t> bytes;
+// Returns the bytes of `count` windows, each with the one that follows it.
+BytePairs pairs_of(const DataSet& data, int64_t first_window, int64_t count) {
+  BytePairs pairs;
   std::vector<int64_t> ids(data.seq_len + 1);
   for (int64_t w = first_window; w < first_window + count; ++w) {
     read_window(data, w, 0, data.seq_len + 1, ids.data());
-    bytes.insert(bytes.end(), ids.begin(), ids.end() - 1);
+    pairs.add(ids);
   }
-  bytes.push_back(static_cast<uint8_t>(ids.back()));
-  return bytes;
+  return pairs;
 }
 
 }  // namespace
@@ -284,8 +282,11 @@ void MetricsReporter::finish() {
   if (!last_evaluation_ || !bytes || !every_target_counts(job_.data)) return;
   const int64_t train = job_.data.train.num_windows(), tokens = last_evaluation_->tokens;
   constexpr double kSmoothing = 0.1;
-  const double baseline = bigram_loss(bytes_of(job_.data, 0, train),
-                                      bytes_of(job_.data, train, tokens / job_.data.seq_len),
+  // So much text determines the counts, and reading more would keep the other ranks waiting.
+  constexpr int64_t kMostBytes = 1 << 28;
+  const int64_t read = std::min(train, kMostBytes / job_.data.seq_len + 1);
+  const double baseline = bigram_loss(pairs_of(job_.data, 0, read),
+                                      pairs_of(job_.data, train, tokens / job_.data.seq_len),
                                       kSmoothing);
   log_.info(string_printf("held-out loss: %.4f nats/byte, bigram baseline: %.4f, both over ",
                           last_evaluation_->loss,

@@ -4,14 +4,19 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "yoke/error.hpp"
 
 namespace yoke {
 namespace {
 
-std::span<const uint8_t> bytes(const std::string& text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+BytePairs bytes(const std::string& text) {
+  std::vector<int64_t> ids;
+  for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
+  BytePairs pairs;
+  pairs.add(ids);
+  return pairs;
 }
 
 TEST(BigramLoss, MatchesAHandComputedExample) {
@@ -27,6 +32,15 @@ TEST(BigramLoss, MatchesAHandComputedExample) {
 TEST(BigramLoss, IsUniformForBytesNeverSeen) {
   EXPECT_NEAR(bigram_loss(bytes("aaaa"), bytes("\xff\xfe"), 0.5), std::log(256.0), 1e-14);
   EXPECT_NEAR(bigram_loss(bytes(""), bytes("xyz"), 0.5), std::log(256.0), 1e-14);
+}
+
+TEST(BytePairs, DoesNotJoinTexts) {
+  BytePairs pairs = bytes("ab");
+  pairs.add(std::vector<int64_t>{'b', 'a', 'b'});
+  EXPECT_EQ(pairs.count('a', 'b'), 2);
+  EXPECT_EQ(pairs.count('b', 'a'), 1);
+  EXPECT_EQ(pairs.count('b', 'b'), 0);
+  EXPECT_EQ(pairs.total(), 3);
 }
 
 TEST(BigramLoss, RefusesWhatHasNoAnswer) {

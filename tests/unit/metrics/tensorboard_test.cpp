@@ -125,6 +125,17 @@ TEST(EventFile, TellsReadersToForgetTheStepsThatAreDoneAgain) {
   EXPECT_EQ(restarts, 1);
 }
 
+TEST(EventFile, TellsReadersToForgetARunThatStartsAgain) {
+  const TempDir folder;
+  { const EventFile first(folder / "tb", 0); }
+  const EventFile second(folder / "tb", 0);
+  std::vector<int64_t> restarts;
+  for (const Fields& event : events(folder / "tb")) {
+    if (event.contains(7)) restarts.push_back(number<int64_t>(event.find(2)->second));
+  }
+  EXPECT_THAT(restarts, ElementsAre(1));
+}
+
 TEST(Scalars, HaveTorchtitansNamesAndNoNumberThatIsNone) {
   StepMetrics m;
   m.loss = 2.5;
