@@ -187,7 +187,16 @@ class Hub::Server {
     for (auto& [id, socket] : sockets_) {
       if (!send_some(socket)) broken.push_back(id);
     }
-    for (const int id : broken) close(id);
+    for (const int id : broken) read_last_words(id);
+  }
+
+  // Closes a connection whose other end is closed, and before that takes what was sent on it: a
+  // rank that fails says why and ends.
+  void read_last_words(int id) {
+    constexpr int kMostReads = 1000;
+    sockets_.at(id).out.clear();
+    for (int i = 0; i < kMostReads && sockets_.count(id) > 0; ++i) receive(id);
+    close(id);
   }
 
   // Returns false if the connection is broken.

@@ -79,7 +79,7 @@ void HubState::join(int connection, Connection& c, const Message& message, Time 
     return;
   }
   if (phase_ == Phase::kRefused) {
-    told_.insert(static_cast<int32_t>(rank));
+    if (world == options_.world_size) told_.insert(static_cast<int32_t>(rank));
     turn_back(reason_);
     return;
   }
@@ -101,11 +101,11 @@ void HubState::join(int connection, Connection& c, const Message& message, Time 
               "; give every process a rank of its own");
     return;
   }
+  m.facts = unpack_introduction(message.fields[6]);  // throws if it is malformed
   m.connection = connection;
   m.host = host;
   m.process = process;
   m.address = message.fields[5];
-  m.facts = unpack_introduction(message.fields[6]);
   m.heard = now;
   c.rank = static_cast<int32_t>(rank);
   handshakes_.joined(connection);

@@ -73,6 +73,7 @@ struct MachineLink::Impl {
   // Of the link's thread:
   int strange_answers = 0;
   bool accepted = false;  // the hub has accepted this machine on the present connection
+  bool known = false;     // the hub has accepted it on some connection
   std::optional<Clock::time_point> taken_since;
   Clock::time_point next_report{};
 
@@ -135,7 +136,7 @@ std::unique_ptr<HubConnection> MachineLink::Impl::connect() {
     } catch (const Error& e) {
       if (e.code() != YOKE_UNAVAILABLE) {
         give_up(kExitUsage, e.what());
-      } else if (!connection->closed() && ++strange_answers == kStrangeAnswers) {
+      } else if (!known && !connection->closed() && ++strange_answers == kStrangeAnswers) {
         give_up(kExitUsage,
                 std::string(e.what()) +
                     "; it belongs to another program: choose another port for "
@@ -240,7 +241,7 @@ void MachineLink::Impl::take(const Message& message) {
   using Kind = MachineOrder::Kind;
   const std::vector<std::string>& f = message.fields;
   if (message.type == MessageType::kBeat) {
-    accepted = true;
+    accepted = known = true;
     taken_since.reset();
   } else if (message.type == MessageType::kRefused && f.size() == 1) {
     give_up(kExitUsage, f[0]);

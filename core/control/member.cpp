@@ -141,6 +141,16 @@ bool Member::send_some() {
   return true;
 }
 
+// Takes all messages that have arrived. Returns whether there was one.
+bool Member::take_all() {
+  bool any = false;
+  while (const std::optional<Message> message = impl_->connection->receive(milliseconds(0))) {
+    any = true;
+    take(*message);
+  }
+  return any;
+}
+
 void Member::run() {
   const std::string rank0 =
       concat("rank 0 (", peers_[0].host, ", process ", peers_[0].process, ")");
@@ -188,11 +198,11 @@ void Member::run() {
     if (fds[0].revents != 0 && ::read(impl_->wake.get(), &ignored, sizeof ignored) < 0) ignored = 0;
     if (!open) continue;
     try {
-      while (const std::optional<Message> message = impl_->connection->receive(milliseconds(0))) {
-        heard = Clock::now();
-        take(*message);
+      if (take_all()) heard = Clock::now();
+      if (!send_some()) {
+        take_all();  // the hub may have sent the cause before it ended
+        throw Error(YOKE_UNAVAILABLE, "the connection is broken");
       }
-      if (!send_some()) throw Error(YOKE_UNAVAILABLE, "the connection is broken");
     } catch (const Error&) {
       broken = true;
       lose(rank0 + " ended without notice; its own output, or that of its launcher, says more",

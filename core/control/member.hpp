@@ -130,6 +130,7 @@ class Member {
   struct Impl;
   void run();  // the member's thread
   void take(const Message& message);
+  bool take_all();
   bool send_some();
   void tell_hub(const Message& message);
   void lose(const std::string& cause, bool hangs, std::optional<int> exit_code = {});

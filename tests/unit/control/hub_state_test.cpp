@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/unit/control/party.hpp"
+#include "yoke/error.hpp"
 
 namespace yoke {
 namespace {
@@ -68,6 +69,29 @@ TEST(HubState, TellsEverybodyWhyOneRankCannotTakePart) {
   EXPECT_FALSE(p.hub->finished()) << "rank 1 does not know yet";
   p.join(1);
   EXPECT_THAT(p.last(101, MessageType::kRefused)[0], HasSubstr("no such data"));
+  EXPECT_TRUE(p.hub->finished());
+}
+
+// The connection of a member that says something malformed is closed.
+TEST(HubState, KeepsTheRankOfAMemberThatCouldNotJoinFree) {
+  Party p = party(2);
+  p.join(0);
+  p.greet(50);
+  const std::vector<std::string> malformed{"", "1", "2", "node0", "11", "10.0.0.1", "garbage"};
+  EXPECT_THROW(p.say(50, MessageType::kJoin, malformed), Error);
+  p.close(50);
+  p.join(1);
+  EXPECT_EQ(p.count(101, MessageType::kRefused), 0);
+  EXPECT_EQ(p.count(101, MessageType::kWelcome), 1);
+}
+
+// Ranks of a larger world may not stand for those of this one.
+TEST(HubState, StaysUntilItsOwnRanksKnowTheReason) {
+  Party p = party(2);
+  p.join(3, "", {}, 50, 8);
+  for (int rank = 4; rank < 8; ++rank) p.join(rank, "", {}, 50 + rank, 8);
+  EXPECT_FALSE(p.hub->finished());
+  p.join(1);
   EXPECT_TRUE(p.hub->finished());
 }
 
