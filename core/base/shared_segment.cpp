@@ -147,29 +147,35 @@ void Segment::release(uint64_t offset) {
   free_[offset] = bytes;
 }
 
-// Makes the file longer by at least `bytes`. The new memory is one free block.
-void Segment::grow(uint64_t bytes) {
-  const uint64_t more = std::max({bytes, kGrowth, end_ / 4});
-  const auto fail = [&](const std::string& why) {
-    throw Error(YOKE_RESOURCE_EXHAUSTED,
-                concat("no shared memory of ", bytes_text(end_ + more), " for this rank: ", why) +
-                    "; give the machine or the container more memory, or set comm.transport=gloo");
-  };
-  if (end_ + more > address_.room) fail("at most " + bytes_text(address_.room) + " are allowed");
+// Makes the file longer by `more` bytes, which become one free block. Returns why that is not
+// possible; "" = it was.
+std::string Segment::extend(uint64_t more) {
+  if (end_ + more > address_.room) return "at most " + bytes_text(address_.room) + " are allowed";
   rlimit limit{};  // a file above this limit would end the process with SIGXFSZ
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && end_ + more > limit.rlim_cur)
-    fail("files have at most " + bytes_text(limit.rlim_cur) + " (ulimit -f)");
+    return "files have at most " + bytes_text(limit.rlim_cur) + " (ulimit -f)";
   int code = 0;
   do {
     code = ::fallocate(file_.get(), 0, static_cast<off_t>(end_), static_cast<off_t>(more)) == 0
                ? 0
                : errno;
   } while (code == EINTR);
-  if (code != 0) fail(std::strerror(code));
+  if (code != 0) return std::strerror(code);
   const uint64_t offset = end_;
   end_ += more;
   taken_[offset] = more;
   release(offset);
+  return "";
+}
+
+// Makes the file longer by at least `bytes`; by a quarter, if there is so much memory.
+void Segment::grow(uint64_t bytes) {
+  if (extend(std::max({bytes, kGrowth, end_ / 4})).empty()) return;
+  const std::string why = extend(bytes);
+  if (why.empty()) return;
+  throw Error(YOKE_RESOURCE_EXHAUSTED,
+              concat("no shared memory of ", bytes_text(end_ + bytes), " for this rank: ", why) +
+                  "; give the machine or the container more memory, or set comm.transport=gloo");
 }
 
 }  // namespace yoke

@@ -76,6 +76,7 @@ class Segment final : public MappedSegment {
   void sweep();
   void release(uint64_t offset);
   void grow(uint64_t bytes);
+  std::string extend(uint64_t more);
 
   FileDescriptor file_;
   SegmentAddress address_;

@@ -148,6 +148,16 @@ TEST(MappedSegment, RefusesWhatIsNotTheSegment) {
             std::string::npos);
 }
 
+// The file usually grows by a quarter, which is more than is left here.
+TEST(Segment, GrowsByLessIfThereIsLittleMemory) {
+  constexpr uint64_t kMiB = 1 << 20;
+  Segment segment(16 * kMiB);
+  segment.allocate(14 * kMiB);
+  EXPECT_EQ(file_bytes(segment), 15 * kMiB);
+  segment.allocate(kMiB);
+  EXPECT_EQ(file_bytes(segment), 16 * kMiB);
+}
+
 TEST(Segment, SaysWhatIsMissingIfThereIsNoMemory) {
   EXPECT_NE(refusal(
                 [] {
