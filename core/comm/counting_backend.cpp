@@ -49,9 +49,12 @@ class CountedWork final : public c10d::Work {
         return backend_->pending(signature_, link_);
       });
     } catch (const Error& e) {
-      // The operation is still in flight and may write into the tensors, which the caller is about
-      // to free. Only closing the connections stops it.
-      if (e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED) backend_->abort();
+      // The operation may still be in flight and write into the tensors, which the caller is about
+      // to free. Only closing the connections stops it. If a rank of another group was lost, this
+      // group does not know of it.
+      const bool lost = e.code() == YOKE_UNAVAILABLE && !inner_->isCompleted();
+      if (lost || e.code() == YOKE_CANCELLED || e.code() == YOKE_DEADLINE_EXCEEDED)
+        backend_->abort();
       throw;
     }
     backend_->add_wait(signature_, Clock::now() - start);
@@ -141,8 +144,7 @@ CountingBackend::CountingBackend(Setup setup, int rank)
     : Backend(rank, static_cast<int>(setup.ranks.size())), setup_(std::move(setup)) {}
 
 PendingOperation CountingBackend::pending(const Signature& signature, const Link& link) const {
-  const std::string title = concat(setup_.axes, " (", setup_.purpose, ")");
-  return {concat(describe(signature), " of ", link.from < 0 ? title : link_name(title, link)),
+  return {concat(describe(signature), " of ", link.from < 0 ? title() : link_name(title(), link)),
           setup_.axes};
 }
 
@@ -157,9 +159,8 @@ void CountingBackend::require_alive() const {
   if (!setup_.on_device) return;
   const c10d::ErrorType error = setup_.inner->getError();
   if (error == c10d::ErrorType::SUCCESS) return;
-  const PendingOperation collective{
-      concat("a collective of ", setup_.axes, " (", setup_.purpose, ") on the device"),
-      setup_.axes};
+  const PendingOperation collective{concat("a collective of ", title(), " on the device"),
+                                    setup_.axes};
   const bool late = error == c10d::ErrorType::TIMEOUT;
   throw translate(
       std::make_exception_ptr(std::runtime_error(
@@ -266,22 +267,27 @@ WorkPtr CountingBackend::compare_first(const Signature& signature,
     Signature theirs;
     std::memcpy(static_cast<void*>(&theirs), header[0].data_ptr(), sizeof theirs);
     if (const auto text = mismatch({theirs, signature}, {link.from, link.to})) {
-      const std::string title = concat(setup_.axes, " (", setup_.purpose, ")");
       throw Error(YOKE_FAILED_PRECONDITION,
-                  concat("the messages of ", link_name(title, link), " differ: ", *text));
+                  concat("the messages of ", link_name(title(), link), " differ: ", *text));
     }
     *started = message();
   });
   const auto self = c10::intrusive_ptr<CountingBackend>::reclaim_copy(this);
-  return c10::make_intrusive<ComparedWork>(
-      rank_, c10d::OpType::RECV, [self, started, &queue = messages.to_start] {
-        while (!*started) {
-          const auto start = std::move(queue.front());
-          queue.pop_front();  // also if it throws: it must not run again
-          start();
-        }
-        return *started;
-      });
+  return c10::make_intrusive<ComparedWork>(rank_, c10d::OpType::RECV, [self, started, &messages] {
+    while (!*started) {
+      // After a message that differs, the later ones would be taken for it.
+      if (messages.failure) std::rethrow_exception(messages.failure);
+      const auto start = std::move(messages.to_start.front());
+      messages.to_start.pop_front();
+      try {
+        start();
+      } catch (...) {
+        messages.failure = std::current_exception();
+        throw;
+      }
+    }
+    return *started;
+  });
 }
 
 // If the ranks issue different collectives, some transports end the process from one of their
@@ -298,12 +304,7 @@ void CountingBackend::compare_with_peers(const Signature& signature) {
   std::memcpy(static_cast<void*>(signatures.data()), all.data_ptr(), all.nbytes());
   if (const auto text = mismatch(signatures, setup_.ranks)) {
     throw Error(YOKE_FAILED_PRECONDITION,
-                concat("the ranks of ",
-                       setup_.axes,
-                       " (",
-                       setup_.purpose,
-                       ") disagree about a collective: ",
-                       *text));
+                concat("the ranks of ", title(), " disagree about a collective: ", *text));
   }
 }
 

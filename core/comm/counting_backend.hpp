@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -122,8 +123,11 @@ class CountingBackend final : public c10d::Backend {
     Link link;
     std::shared_ptr<History> history;
     std::deque<std::function<void()>> to_start;  // receives that are not compared yet, in order
+    std::exception_ptr failure;  // failure of a comparison; nothing is started after it
   };
 
+  // Returns "dp_shard (unshard)", for messages.
+  std::string title() const { return setup_.axes + " (" + setup_.purpose + ")"; }
   // Counts an operation, and notes it if the rank records.
   void count(const std::shared_ptr<History>& history, Signature& signature, int64_t bytes) const;
   template <class F>

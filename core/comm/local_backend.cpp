@@ -4,6 +4,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/comm/local_reduce.hpp"
@@ -84,12 +85,15 @@ std::vector<int64_t> offsets(const at::Tensor& t,
                              const char* what) {
   const int64_t rows = t.dim() == 0 ? 1 : t.size(0);
   const int64_t row_bytes = rows == 0 ? 0 : static_cast<int64_t>(t.nbytes()) / rows;
+  const bool is_split =
+      splits.empty() ||
+      (splits.size() == static_cast<size_t>(size) &&
+       std::all_of(splits.begin(), splits.end(), [](int64_t n) { return n >= 0; }));
   std::vector<int64_t> at{0};
-  for (int r = 0; r < size; ++r) {
-    at.push_back(at.back() + (splits.empty() ? rows / size : splits.at(r)) * row_bytes);
+  for (int r = 0; r < size && is_split; ++r) {
+    at.push_back(at.back() + (splits.empty() ? rows / size : splits[r]) * row_bytes);
   }
-  if (at.back() != static_cast<int64_t>(t.nbytes()) ||
-      (!splits.empty() && splits.size() != at.size() - 1)) {
+  if (at.back() != static_cast<int64_t>(t.nbytes()) || !is_split) {
     throw Error(YOKE_INVALID_ARGUMENT,
                 concat("all_to_all: the split of ",
                        what,

@@ -114,6 +114,12 @@ TEST_P(Processes, CompareMessagesBeforeTheyAreReceived) {
   }
 }
 
+TEST_P(Processes, ReportADifferentMessageWheneverItIsWaitedFor) {
+  run_ranks(2, [&](int rank, const std::string& socket) {
+    wait_again_after_a_difference(*connect(rank, 2, socket, with(CommCheck::kFull)));
+  });
+}
+
 TEST_P(Processes, AgreeAndExchangeTexts) {
   processes(3, with(), agree_and_exchange_texts);
 }

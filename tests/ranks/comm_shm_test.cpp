@@ -1,14 +1,11 @@
 // Tests what is particular to ranks that share memory (core/comm/shm). comm_processes_test.cpp has
 // the tests that all processes pass, with random collectives among them.
 #include <sched.h>
-#include <signal.h>
 #include <sys/resource.h>
 
 #include <atomic>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <thread>
 
 #include "core/control/member.hpp"
@@ -180,30 +177,6 @@ TEST(SharedMemory, CompletesFutures) {
   });
 }
 
-TEST(SharedMemory, PassesAFailureToAFuture) {
-  run_ranks(2, [](int rank, const std::string& socket) {
-    const auto world = connect(rank, 2, socket, shared());
-    line_up(*world);
-    auto* group = world_comm(*world).process_group();
-    // Rank 1 ends while the collective of rank 0 is in flight. A message over the control plane
-    // could not order them, because rank 0 may learn of the end before its message has been sent.
-    const fs::path in_flight = socket + ".in_flight";
-    if (rank == 1) {
-      while (!fs::exists(in_flight)) std::this_thread::yield();
-      return;
-    }
-    std::vector<at::Tensor> ones{floats(2)};
-    const Thrown thrown = thrown_by([&] {
-      const auto future = group->allreduce(ones)->getFuture();
-      std::ofstream(in_flight).put('1');
-      future->wait();
-      ASSERT_TRUE(future->hasError());
-      std::rethrow_exception(future->exception_ptr());
-    });
-    EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE) << thrown.text;
-  });
-}
-
 // A sender may be hundreds of messages ahead, and the receiver may expect them in another order.
 TEST(SharedMemory, KeepsMessagesUntilTheyAreReceived) {
   processes(2, shared(), [](World& world) {
@@ -338,59 +311,6 @@ TEST(SharedMemory, IsNotUsedAcrossContainers) {
     EXPECT_EQ(ends[0].code, 0);
     EXPECT_EQ(ends[1].code, 0);
   }
-}
-
-// ---- Ranks that are killed ----
-
-// Objects of shared memory are files. Other tests make folders there.
-std::set<std::string> objects_of_dev_shm() {
-  std::set<std::string> names;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator("/dev/shm", none))
-    if (!entry.is_directory(none)) names.insert(entry.path().filename());
-  return names;
-}
-
-// Exchanges random tensors until a rank is lost.
-void exchange_until_lost(World& world, Communicator& comm) {
-  std::mt19937 random(3);  // the same numbers on every rank
-  for (;;) {
-    const auto n = static_cast<int64_t>(random() % 200'000);
-    at::Tensor t = at::ones({n}), all = at::ones({n * world.size()});
-    const auto first = comm.all_reduce(t, YOKE_SUM);
-    const auto second = comm.all_gather(all, at::ones({n}));
-    second->wait();
-    first->wait();
-    ASSERT_TRUE(at::equal(t, at::full({n}, static_cast<float>(world.size()))));
-  }
-}
-
-// The timeout is one minute. A rank that fails earlier has detected that its peer ended.
-TEST(SharedMemory, OutlivesKilledRanksAndLeavesNothing) {
-  const auto before = objects_of_dev_shm();
-  for (int start = 0; start < 100; ++start) {
-    const int victim = start % 3;
-    const auto ends = spawn_ranks(3, [&](int rank, const std::string& socket) {
-      const Thrown thrown = thrown_by([&] {
-        const auto world = connect(rank, 3, socket, shared());
-        if (rank == victim) {
-          std::thread([start] {
-            std::this_thread::sleep_for(std::chrono::microseconds(500 * (start % 60)));
-            ::kill(::getpid(), SIGKILL);
-          }).detach();
-        }
-        line_up(*world);
-        Communicator& comm = world_comm(*world);
-        exchange_until_lost(*world, comm);
-      });
-      EXPECT_EQ(thrown.code, YOKE_UNAVAILABLE) << "rank " << rank << ": " << thrown.text;
-    });
-    for (int rank = 0; rank < 3; ++rank) {
-      EXPECT_EQ(ends[rank].signal, rank == victim ? SIGKILL : 0) << "start " << start;
-      EXPECT_EQ(ends[rank].code, 0) << "start " << start << ", rank " << rank;
-    }
-  }
-  EXPECT_EQ(objects_of_dev_shm(), before);
 }
 
 }  // namespace

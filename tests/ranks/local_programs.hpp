@@ -43,6 +43,11 @@ inline void give_uneven_parts(World& world) {
   group->alltoall_base(out, in, out_splits, in_splits)->wait();
   EXPECT_TRUE(at::equal(
       out, first ? at::tensor({0.f, 10.f, 11.f}) : at::tensor({1.f, 2.f, 3.f, 12.f, 13.f})));
+  for (const std::vector<int64_t>& wrong : {std::vector<int64_t>{-1, 5}, {4}, {1, 1, 2}}) {
+    std::vector<int64_t> splits = wrong;
+    EXPECT_EQ(thrown_by([&] { group->alltoall_base(out, in, out_splits, splits); }).code,
+              YOKE_INVALID_ARGUMENT);
+  }
   out_splits = {1, 1};
   out = at::empty({2});
   const Thrown thrown =

@@ -144,6 +144,32 @@ inline void compare_messages(World& world, const MessageFault& fault, bool sende
       << fault.what;
 }
 
+// A message that differs is reported however often it is waited for, and the ones behind it are not
+// received in its place.
+inline void wait_again_after_a_difference(World& world) {
+  Communicator& comm = stage_comm(world);
+  c10d::ProcessGroup* group = comm.process_group();
+  std::vector<at::Tensor> second{floats(4)};
+  if (world.rank() == 0) {
+    std::vector<at::Tensor> first{floats(12)};
+    // Rank 1 ends when it has compared the first message.
+    thrown_by([&] {
+      const auto one = group->send(first, 1, 0), two = group->send(second, 1, 0);
+      one->wait();
+      two->wait();
+    });
+    thrown_by([&] { world.shutdown(); });
+    return;
+  }
+  std::vector<at::Tensor> first{floats(7)};
+  const auto one = group->recv(first, 0, 0), two = group->recv(second, 0, 0);
+  for (const auto& work : {one, one, two}) {
+    const Thrown thrown = thrown_by([&] { work->wait(); });
+    EXPECT_EQ(thrown.code, YOKE_FAILED_PRECONDITION) << thrown.text;
+    EXPECT_NE(thrown.text.find("of 12 x fp32 as message 1"), std::string::npos) << thrown.text;
+  }
+}
+
 // Messages in both directions, several in flight, received in another order than they are sent.
 inline void exchange_messages(World& world) {
   Communicator& comm = stage_comm(world);
