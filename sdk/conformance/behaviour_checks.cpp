@@ -135,6 +135,24 @@ bool threads_return_to(int threads) {
   return true;
 }
 
+std::set<int> thread_ids() {
+  std::set<int> ids;
+  for (const auto& entry : fs::directory_iterator("/proc/self/task"))
+    ids.insert(std::stoi(entry.path().filename().string()));
+  return ids;
+}
+
+size_t threads_left(const std::set<int>& known) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  for (;;) {
+    const std::set<int> now = thread_ids();
+    const auto others =
+        std::count_if(now.begin(), now.end(), [&](int thread) { return known.count(thread) == 0; });
+    if (others == 0 || std::chrono::steady_clock::now() > end) return static_cast<size_t>(others);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
 CapturedOutput::CapturedOutput() : file_(::memfd_create("printed", MFD_CLOEXEC)) {
   std::fflush(nullptr);
   out_ = ::dup(STDOUT_FILENO);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct ProcessState {
 // longer than a second. The wait is necessary because the kernel lists a thread for a moment after
 // it was joined.
 bool threads_return_to(int threads);
+// Returns the ids of the threads of this process.
+std::set<int> thread_ids();
+// Waits until only these threads run, for at most a second. Returns how many others there are then.
+size_t threads_left(const std::set<int>& known);
 
 // Redirects stdout and stderr of the process into memory while the object exists. Ranks may run at
 // the same time.

@@ -107,7 +107,10 @@ void Instance::destroy_model() {
 }
 
 void Instance::destroy() {
-  call_backend("destroy", [&] { backend.destroy(&context); });
+  call_backend("destroy", [&] {
+    backend.destroy(&context);
+    if (instrumented_host_) calls_before_return = instrumented_host_->calls;
+  });
 }
 
 void Instance::must(int32_t code, const char* slot) const {

@@ -81,6 +81,8 @@ class Instance {
   YokeContext* context = nullptr;
   YokeWrapResult wrapped{};
   YokeStepResult result{};
+  // Calls of the instrumented host until destroy() had returned.
+  int64_t calls_before_return = 0;
   YokeError err;
   double loss_scale = 256;  // factor of the loss that step() gives in fp16
 
