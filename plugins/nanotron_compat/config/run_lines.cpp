@@ -182,6 +182,10 @@ class Writer {
       lines_.refuse(fp32_sums, "false", "it needs model.dtype bfloat16, as in nanotron");
     } else if (wide && bf16) {
       lines_.add(fp32_sums, "precision.reduce", quoted(*wide ? "fp32" : "bf16"));
+      if (!*wide)
+        lines_.note(fp32_sums,
+                    "the parameters have fp32 copies and the moments are in fp32 here; nanotron "
+                    "has neither with this value");
     }
   }
 

@@ -131,10 +131,15 @@ TEST(Run, InBf16AddsInTheDtypeThatTheFileNames) {
     request.replace("float32", "bfloat16");
     if (wide) request.replace("in_fp32: false", "in_fp32: true");
     request.plan.plan.param_dtype = YOKE_BF16;
-    EXPECT_THAT(request.ask(), IsEmpty());
+    const auto note = HasSubstr("the parameters have fp32 copies");
+    if (wide) {
+      EXPECT_THAT(request.ask(), IsEmpty());
+    } else {
+      EXPECT_THAT(request.ask(), ElementsAre(note));
+    }
     EXPECT_EQ(request.plan.plan.reduce_dtype, wide ? YOKE_F32 : YOKE_BF16);
     request.plan.plan.reduce_dtype = wide ? YOKE_BF16 : YOKE_F32;
-    EXPECT_THAT(request.ask(), ElementsAre(HasSubstr("it means precision.reduce = ")));
+    EXPECT_THAT(request.ask(), Contains(HasSubstr("it means precision.reduce = ")));
   }
   PlanRequest fp64;
   fp64.plan.plan.param_dtype = YOKE_F64;
