@@ -180,6 +180,7 @@ SourceOrder::Place Blend::at(int64_t sample) const {
 
 int64_t Blend::count(size_t source, int64_t samples) const {
   const auto all = static_cast<int64_t>(sources_.size());
+  if (all == 0) return 0;
   // Returns the number among the first n samples, n <= all.
   const auto first = [&](int64_t n) {
     while (n-- > 0) {

@@ -27,8 +27,7 @@ class Sampler {
 
   // Returns the window of global sample `sample`. An epoch is num_windows() samples and contains
   // every window once: in ascending order, or, if shuffled, in a different order in each epoch.
-  // Throws Error: INVALID_ARGUMENT if sample < 0, FAILED_PRECONDITION if the part has no window or
-  // the sample is beyond a given order.
+  // Throws Error: INVALID_ARGUMENT if sample < 0, FAILED_PRECONDITION if the part has no window.
   int64_t window(int64_t sample) const;
 
  private:
