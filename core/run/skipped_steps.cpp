@@ -103,8 +103,10 @@ std::string SkippedSteps::overflowed() const {
 }
 
 void SkippedSteps::save(CheckpointInfo& info) const {
-  if (scaler_) info.loss_scale = scaler_->state();
-  info.skipped = total();
+  info.skipped = total_;
+  if (!scaler_) return;
+  info.loss_scale = scaler_->state();
+  info.loss_scale->skipped = total_;
 }
 
 void SkippedSteps::restore(const CheckpointInfo& info) {

@@ -37,7 +37,7 @@ class SkippedSteps {
   bool after(int64_t step, const YokeStepResult& result);
 
   // Returns the number of skipped steps of the run.
-  int64_t total() const { return scaler_ ? scaler_->state().skipped : total_; }
+  int64_t total() const { return total_; }
 
   // Write what a checkpoint keeps, and restore it: the number of skipped steps and the loss scale.
   // A run that has a scale and resumes from a checkpoint without one, such as that of a bf16 run,
@@ -53,7 +53,7 @@ class SkippedSteps {
   const int64_t most_in_a_row_;
   const int rank_;
   Log& log_;
-  int64_t total_ = 0;  // number of skipped steps, if there is no scaler
+  int64_t total_ = 0;
   int64_t in_a_row_ = 0;
   std::map<int64_t, int64_t> counts_;  // skipped steps of this process: how often each number was
 };

@@ -133,6 +133,9 @@ TEST_F(SkippedStepsTest, ContinuesFromACheckpoint) {
   info.loss_scale.reset();  // that of a bf16 run
   third.restore(info);
   EXPECT_EQ(third.loss_scale(), 65536);
+  EXPECT_TRUE(third.after(2, overflow(65536)));
+  third.save(info);
+  EXPECT_EQ(info.loss_scale->skipped, 2);
 }
 
 TEST_F(SkippedStepsTest, AreCountedFromTheStartOfARunWithoutALossScale) {
