@@ -7,8 +7,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <memory>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -190,7 +193,7 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
 }
 
 void Checkpointing::save(WrappedModel& model, const Position& position) {
-  finish_removal();
+  await_removal();
   log_.progress(concat("saving the checkpoint of step ", position.step));
   SaveRequest request;
   request.folder = folder_;
@@ -214,19 +217,42 @@ void Checkpointing::save(WrappedModel& model, const Position& position) {
   if (world_.rank() != 0) return;
   const CheckpointConfig& config = job_.config.run.checkpoint;
   log_.info("saved " + path + (best && config.best ? ", the best so far" : ""));
-  // Before a checkpoint is removed, a newer one is read back, which takes minutes if it is large.
-  // Meanwhile the other ranks would wait in their next collective, longer than comm.timeout allows.
-  // Nobody waits for the thread if the run fails; a removal may end at any point.
-  std::packaged_task<void()> task([folder = folder_, config] {
-    prune_checkpoints(folder, {.newest = config.keep, .best = config.best});
-  });
-  removal_ = task.get_future();
-  std::thread(std::move(task)).detach();
+  start_removal();
 }
 
-// The folder is locked while checkpoints are removed, so a save must wait for that.
+// Before a checkpoint is removed, a newer one is read back, which takes minutes if it is large. If
+// rank 0 waited for that, the others would wait in their next collective, longer than comm.timeout
+// allows. If the run fails, nobody waits for the thread; a removal may be interrupted at any point.
+void Checkpointing::start_removal() {
+  const CheckpointConfig& config = job_.config.run.checkpoint;
+  const auto task = std::make_shared<std::packaged_task<void()>>(
+      [folder = folder_, kept = Kept{config.keep, config.best}] {
+        prune_checkpoints(folder, kept);
+      });
+  removal_ = task->get_future();
+  try {
+    std::thread([task] { (*task)(); }).detach();
+  } catch (const std::system_error&) {  // this process may have no more threads
+    (*task)();
+  }
+}
+
+// The folder is locked while checkpoints are removed, so a save must wait for that. Rank 0 answers
+// the others again and again, because each exchange is limited by comm.timeout. Collective.
+void Checkpointing::await_removal() {
+  constexpr std::chrono::milliseconds kSlice{500};
+  for (;;) {
+    const bool over = !removal_.valid() || removal_.wait_for(kSlice) == std::future_status::ready;
+    if (world_.from_rank0("old checkpoints are removed", over ? "yes" : "") == "yes") break;
+    if (world_.rank() == 0) log_.progress("waiting until old checkpoints are removed");
+  }
+  finish_removal();
+}
+
 void Checkpointing::finish_removal() {
   if (!removal_.valid()) return;
+  if (removal_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+    log_.progress("removing old checkpoints");
   try {
     removal_.get();
   } catch (const std::exception& e) {

@@ -70,12 +70,14 @@ class Checkpointing {
   // Saves unless saved() is true. Collective.
   void save_unless_saved(WrappedModel& model, const Position& position);
   // Waits until old checkpoints have been removed. Without this call, for instance after a failure,
-  // the next run removes them.
+  // the next save removes them. Not collective.
   void finish_removal();
 
  private:
   SaveGroup group();
   void find_best();
+  void start_removal();
+  void await_removal();
   void load(WrappedModel& model, const CheckpointReader& reader);
 
   const Job& job_;
