@@ -86,12 +86,15 @@ Words run_arguments(const RankStart& start) {
 // The ranks write exit.json. If all of them were killed, or failed earlier, the launcher writes it.
 // If a signal killed the first one, only the launcher knows that, and replaces what the others
 // wrote.
-void leave_record(const std::string& run_dir, int code, const LaunchReport& report) {
+void leave_record(const RankStart& start, int code, const LaunchReport& report) {
+  const std::string& run_dir = start.run_dir;
   std::error_code error;
   if (!std::filesystem::is_directory(run_dir, error)) return;  // no rank has created it
   try {
-    // The ranks of this run may have ended because another run is in the folder.
-    if (code == kExitUsage && !FolderLock(run_dir).held()) return;
+    // The ranks of this machine have ended, so rank 0 holds the folder only if it is on another
+    // machine. Otherwise another run does, which is why the ranks have ended.
+    const FolderLock lock(run_dir);
+    if (!lock.held() && (!start.machines || code == kExitUsage)) return;
     ExitRecord record{code, report.cause, -1};
     if (report.cause.empty()) record.reason = "rank 0 ended without a record";
     if (report.killed) {
@@ -157,12 +160,12 @@ int RankStarter::launch(const StopOrder& stop) {
   }
   const int code = launch_ranks(commands, &report);
   signalled_ = report.signalled;
-  if (!start.run_dir.empty()) leave_record(start.run_dir, code, report);
+  if (!start.run_dir.empty()) leave_record(start, code, report);
   return code;
 }
 
 std::optional<std::chrono::milliseconds> RankStarter::pause_after(int exit_code) {
-  // Only after a loss does it matter what was saved: finding it reads a whole checkpoint.
+  // What was saved matters only after a loss, and finding it means reading a whole checkpoint.
   const bool knows = exit_code == kExitRankLost && !start.run_dir.empty();
   const int64_t step = knows ? newest_step(start.run_dir).second : -1;
   const auto pause = policy_.next(exit_code, knows ? std::optional<int64_t>(step) : std::nullopt);

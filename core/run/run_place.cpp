@@ -6,8 +6,12 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <optional>
+#include <thread>
 
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
@@ -140,18 +144,41 @@ RunPlace choose_place(const Job& job) {
   }
 }
 
+// The lock file names its holder: "node1, process 4711".
 std::unique_ptr<FolderLock> occupy(const std::string& run_dir) {
+  constexpr int kMostSeconds = 120;
   make_folders(run_dir);
-  auto lock = std::make_unique<FolderLock>(run_dir);
-  if (!lock->exclusive())
-    warn("note: the file system of " + run_dir +
-         " has no locks; two runs in this folder would not notice each other");
-  if (lock->held()) return lock;
+  const std::string path = run_dir + "/.lock", here = own_host() + ", process ";
+  std::string holder;
+  for (int second = 0; second <= kMostSeconds; ++second) {
+    auto lock = std::make_unique<FolderLock>(run_dir);
+    if (lock->held()) {
+      std::ofstream(path) << here << ::getpid();
+      if (!lock->exclusive())
+        warn("note: the file system of " + run_dir +
+             " has no locks; two runs in this folder would not notice each other");
+      return lock;
+    }
+    std::ifstream in(path);
+    std::getline(in, holder);
+    if (holder.empty() || holder.rfind(here, 0) == 0) break;  // the holder is certainly alive
+    if (second == 0)
+      warn(run_dir + " is locked by " + holder + "; waiting two minutes, in case it has crashed");
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
   throw Refused(kExitUsage,
-                "run.dir = " + run_dir +
-                    ": another run is writing to this folder; wait until it has ended, or name "
-                    "another folder. If its machine has crashed, a network file system may need a "
-                    "minute or two to notice that");
+                "run.dir = " + run_dir + ": another run is writing to this folder (" +
+                    (holder.empty() ? "unknown" : holder) +
+                    "); wait until it has ended, or name another folder");
+}
+
+void vacate(const std::string& run_dir) noexcept {
+  std::error_code error;
+  const std::filesystem::path folder(run_dir);
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.path().filename() != ".lock") return;
+  std::filesystem::remove(folder / ".lock", error);
+  std::filesystem::remove(folder, error);
 }
 
 RunPlace agree_on_place(const Job& job,

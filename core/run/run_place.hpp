@@ -30,8 +30,11 @@ RunPlace choose_place(const Job& job);
 void check_restart(const Job& job, const std::string& run_dir);
 
 // Creates the run folder if it is missing, and keeps other runs out of it until the result is
-// destroyed or the process dies. Throws Refused if another run is in it.
+// destroyed or the process dies. Throws Refused if another run is in it. If that is a run of
+// another machine, waits for two minutes before, because file servers notice a crash late.
 std::unique_ptr<FolderLock> occupy(const std::string& run_dir);
+// Removes what occupy() has made, if nothing else is in the folder.
+void vacate(const std::string& run_dir) noexcept;
 
 // Returns the place of rank 0 on every rank: `given`, or what it chooses if that is empty. Rank 0
 // occupies the folder; `occupied` is null on the others. Collective. If rank 0 throws Refused,

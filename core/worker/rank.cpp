@@ -322,13 +322,20 @@ int run_process(const RankArguments& a,
   const RankCount ranks{.world_size = rendezvous.world_size, .all_local = all_local};
   const Job job =
       or_decline(rendezvous, [&] { return make_job(a.config, a.overrides, ranks, families); });
-  const auto device = or_decline(rendezvous, [&] { return device_for(job, local_rank); });
-  Rendezvous introduced = rendezvous;
-  introduced.introduction = job_facts(job, versions(job.on_cuda));
   std::unique_ptr<FolderLock> occupied;
   if (all_local && rendezvous.rank == 0)
     occupied = or_decline(rendezvous, [&] { return occupy(a.place.dir); });
-  const auto world = connect_ranks(introduced, comm_options(job.config.run, device.get()));
+  const auto device = or_decline(rendezvous, [&] { return device_for(job, local_rank); });
+  Rendezvous introduced = rendezvous;
+  introduced.introduction = job_facts(job, versions(job.on_cuda));
+  const auto world = [&] {
+    try {
+      return connect_ranks(introduced, comm_options(job.config.run, device.get()));
+    } catch (...) {
+      if (occupied) vacate(a.place.dir);
+      throw;
+    }
+  }();
   const RunPlace place = all_local ? a.place : agree_on_place(job, *world, a.place, occupied);
   require_shared_folder(place, *world, rendezvous.one_machine());
   Log log(log_options(a, place, rendezvous.rank, /*shares_stdout=*/false));

@@ -89,7 +89,8 @@ TEST_F(Restart, OfARunThatIsAliveIsRefusedAndChangesNothing) {
       "kill $first; wait $first; echo first $?; exit $code");
   EXPECT_EQ(r.ending.exit_code, 2) << r.out << r.err;
   EXPECT_THAT(r.err,
-              AllOf(HasSubstr("run.dir = runs/one: another run is writing to this folder"),
+              AllOf(HasSubstr("run.dir = runs/one: another run is writing to this folder ("),
+                    HasSubstr(", process "),
                     HasSubstr("exit.json: No such file")));
   EXPECT_THAT(r.out, HasSubstr("first 75"));
 }
