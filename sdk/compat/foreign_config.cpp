@@ -17,7 +17,7 @@ void ForeignConfig::take(const Setting& setting, const Given& given) {
   switch (setting.handling) {
     case Handling::kNote:
       messages_.push_back({given.label, joined(given.values), "", std::string(setting.why), true});
-      given_.emplace(setting.name, given);
+      given_.insert_or_assign(std::string(setting.name), given);
       return;
     case Handling::kNoEffect:
     case Handling::kInert:

@@ -1,5 +1,5 @@
-// A text for notes about runs in 16 bits. They reduce gradients in fp32 by default, and most other
-// programs in the dtype of the parameters.
+// Yoke reduces gradients of 16-bit runs in fp32 by default; most other programs reduce them in the
+// dtype of the parameters. This is the text of the notes about the difference.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace yoke::compat {
 
-// program: "Accelerate", with what else the difference depends on in front; dtype: that of the
-// parameters.
+// program: the subject of the sentence, such as "Accelerate" or "with --use-torch-fsdp2 Megatron".
+// dtype: that of the parameters.
 inline std::string reduction_hint(std::string_view program, int32_t dtype) {
   const std::string name = dtype_name(dtype);
   return concat("gradients are reduced in fp32; ",

@@ -209,7 +209,8 @@ std::string silent_after_destroy(Subject& subject) {
     // them.
     run_lifecycle(instance, model.model());
     InstrumentedHost& host = instance.instrument_host();
-    // Numbers of threads would not do: a thread of the first lifecycle may end meanwhile.
+    // Comparing numbers of threads would not be enough, because a thread of the first lifecycle may
+    // end in the meantime.
     const std::set<int> before = thread_ids();
     run_lifecycle(instance, model.model());
     if (const size_t left = threads_left(before); left > 0)
@@ -339,8 +340,8 @@ constexpr Check kRows[] = {
      prints_nothing},
     {"C24",
      "nothing runs after destroy",
-     "After destroy there are no more threads than before init, and the host is not called any "
-     "more.",
+     "One second after destroy, no thread that the lifecycle started is still running, and the "
+     "host is not called any more.",
      "join every thread in destroy",
      silent_after_destroy},
     {"C25",

@@ -26,7 +26,7 @@ constexpr Key kKeys[] = {
     {"optimizer.params.adam_w_mode", kRun, kBool, "true", "false with the type Adam means train.optimizer = \"adam\", whose weight decay is part of the gradient"},
     {"optimizer.params.bias_correction", kRun, kBool, "true", "means train.bias_correction"},
     {"optimizer.params.amsgrad", kRefused, kBool, "false", "AMSGrad is not supported"},
-    {"optimizer.params.torch_adam", kRun, kBool, "false", "the update is always this backend's own kernel, but DeepSpeed then has PyTorch's classes: with \"adamw\" the default of weight_decay is 0.01"},
+    {"optimizer.params.torch_adam", kRun, kBool, "false", "true selects PyTorch's classes in DeepSpeed, whose AdamW has a default weight_decay of 0.01; the update here is always this backend's own kernel"},
     {"optimizer.params.fused", kNoEffect, kBool, "", "the update is always one fused pass"},
     {"optimizer.legacy_fusion", kNoEffect, kAny, "", "the update is always one fused pass"},
     {"scheduler", kSection, kAny, "", ""},

@@ -1,10 +1,10 @@
 // Megatron counts samples, so its rate of update k is that after (k - 1) batches: the first update
 // of a warmup has the rate --lr-warmup-init. The host's schedules are the same with first_step = 0.
 //
-// One schedule differs: inverse-square-root decreases from the start of the run, not from the end
-// of the warmup, which is the same only with a warmup and a least rate of 0, and it has the least
-// rate behind --lr-decay-iters. If a decay of WSD begins within the warmup, Megatron enters it in
-// its middle, and the host at its beginning. What differs is refused.
+// Two schedules differ. inverse-square-root falls from the start of the run, not from the end of
+// the warmup; both are equal only with a warmup and --min-lr 0. After --lr-decay-iters it has the
+// rate --min-lr. A WSD decay that begins within the warmup is entered in its middle by Megatron,
+// and at its beginning by the host. These cases are refused.
 #include "plugins/megatron_compat/config/schedule_lines.hpp"
 
 #include <cmath>
@@ -76,16 +76,17 @@ class Writer {
             "--lr-decay-style",
             "with --lr-warmup-iters above 0 and --min-lr 0",
             "the schedule of Megatron is that of train.schedule = \"inverse_sqrt\" only then");
-      if (total.count < train)
+      // The rate of step k is that of k - 1 steps, and at the end itself it is not --min-lr yet.
+      if (total.count < train - 1)
         lines_.refuse(total.argument,
-                      concat(train, " steps or more"),
-                      "behind its end the rate of Megatron is --min-lr");
+                      concat(train - 1, " steps or more"),
+                      "after that many steps the rate of Megatron is --min-lr");
       return;
     }
     if (least > lr) lines_.refuse("--min-lr", concat("at most ", lr), "it is above --lr");
     lines_.add("--min-lr", "train.min_lr_factor", concat(least / lr));
     if (total.count > 0) lines_.add(total.argument, "lr_schedule.total_steps", concat(total.count));
-    if (schedule == "wsd") write_wsd(total.count - warmup);
+    if (schedule == "wsd") write_wsd(warmup, total.count - warmup);
   }
   // Returns the number of steps of the warmup.
   int64_t write_warmup(double lr, const Steps& total) {
@@ -117,7 +118,7 @@ class Writer {
     return warmup.count;
   }
   // most: number of steps between the warmup and the end of the schedule.
-  void write_wsd(int64_t most) {
+  void write_wsd(int64_t warmup, int64_t most) {
     const Steps decay = steps("--lr-wsd-decay-iters", "--lr-wsd-decay-samples");
     if (decay.count == 0) {
       lines_.refuse("--lr-decay-style", "", "WSD needs --lr-wsd-decay-iters");
@@ -127,7 +128,8 @@ class Writer {
     if (most > 0 && decay.count > most)
       lines_.refuse(decay.argument,
                     concat("at most ", most, " steps"),
-                    "the decay would begin within the warmup");
+                    warmup > 0 ? "the decay would begin within the warmup"
+                               : "the decay would begin before the first step");
     lines_.add(decay.argument, "lr_schedule.decay_steps", concat(decay.count));
     const std::string shape = config_.word("--lr-wsd-decay-style").value_or("");
     if (const std::string_view here = find(kDecays, shape); !here.empty())

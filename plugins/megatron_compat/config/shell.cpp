@@ -204,7 +204,7 @@ class Script {
     if (declares) ++i;
     for (; i < words.size(); ++i) {
       if (assigned_name(words[i].text) > 0) {
-        assign(words[i], depth_ > 0 || command.is_chained);
+        assign(words[i], depth_ > 0 || command.is_chained, command.has_redirection);
       } else if (!declares) {
         break;
       }
@@ -253,7 +253,7 @@ class Script {
           {words[first].line, "starts its training under a condition or in a function"});
     if (is_alone_ && command.has_redirection)
       problems_.push_back(
-          {words[first].line, "has arguments alone, but an unquoted < or >; quote it"});
+          {words[first].line, "consists of arguments alone and has an unquoted < or >; quote it"});
     for (size_t i = first; i < words.size(); ++i) {
       Expander expander(variables_);
       for (std::string& text : expander.expand(words[i].text))
@@ -261,13 +261,17 @@ class Script {
       if (!expander.unknown().empty()) problems_.push_back({words[i].line, expander.unknown()});
     }
   }
-  void assign(const RawWord& word, bool is_conditional) {
+  // An assignment with a redirection sets nothing but a part of what it seems to set, as in the
+  // placeholder DATA_PATH=<Specify path>.
+  void assign(const RawWord& word, bool is_conditional, bool has_redirection) {
     const size_t length = assigned_name(word.text);
     const std::string name = word.text.substr(0, length);
     const bool appends = word.text[length] == '+';
     const std::string_view raw = std::string_view(word.text).substr(length + (appends ? 2 : 1));
     Value value = raw.starts_with("(") ? array(raw.substr(1, raw.size() - 2)) : scalar(raw);
-    if (is_conditional) value.unknown = "depends on a condition or a call of a function";
+    if (is_conditional)
+      value.unknown = "depends on a condition, on && or ||, or on a call of a function";
+    if (has_redirection) value.unknown = "has an unquoted < or >";
     Value& old = variables_[name];
     if (appends && old.unknown.empty() && value.unknown.empty()) {
       if (value.is_array) {
@@ -292,6 +296,7 @@ class Script {
     Value value;
     value.is_array = true;
     for (const ShellCommand& line : split_commands(raw)) {
+      if (line.has_redirection) value.unknown = "has an unquoted < or >";
       for (const RawWord& word : line.words) {
         Expander expander(variables_);
         const std::vector<std::string> words = expander.expand(word.text);

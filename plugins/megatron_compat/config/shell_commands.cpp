@@ -117,11 +117,15 @@ class Splitter {
   void end_command() {
     end_word();
     is_target_ = false;
-    if (command_.words.empty()) return;
+    if (command_.words.empty()) {
+      if (command_.has_redirection) command_ = {};  // a command such as "> log"
+      return;
+    }
     commands_.push_back(std::move(command_));
     command_ = {};
   }
-  // Ends a pattern of a "case" and drops it. No other text is followed by a ")" without a "(".
+  // Ends a pattern of a "case" and drops it. Outside of quotes, nothing else ends with a ")" that
+  // no "(" has opened.
   void end_pattern() {
     end_word();
     if (!command_.words.empty()) command_.words.pop_back();

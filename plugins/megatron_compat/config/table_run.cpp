@@ -91,7 +91,7 @@ constexpr Argument kRows[] = {
     {"--end-weight-decay", kRun, kNumber, "", "", "must equal --weight-decay, because weight decay is constant"},
     // ---- Learning rate ----
     {"--lr-decay-style", kRun, kWord, "linear", "constant|linear|cosine|inverse-square-root|WSD", "must equal train.schedule: constant, linear, cosine, inverse_sqrt, wsd"},
-    {"--lr-decay-iters", kRun, kInt, "", "", "must equal lr_schedule.total_steps; the default is --train-iters, and inverse-square-root must have at least as many"},
+    {"--lr-decay-iters", kRun, kInt, "", "", "must equal lr_schedule.total_steps; the default is --train-iters; with inverse-square-root it must not end before the run"},
     {"--lr-decay-samples", kRun, kInt, "", "", "--lr-decay-iters times the global batch"},
     {"--lr-warmup-iters", kRun, kInt, "0", "", "must equal train.warmup, with lr_schedule.first_step = 0"},
     {"--lr-warmup-samples", kRun, kInt, "0", "", "--lr-warmup-iters times the global batch"},

@@ -15,6 +15,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 struct Schedule {
   const char* arguments;
@@ -69,10 +70,10 @@ TEST(Schedules, ThatTheHostCannotExpressAreRefused) {
   } const cases[] = {
       {"--lr-decay-style inverse-square-root", "with --lr-warmup-iters above 0"},
       {"--lr-decay-style inverse-square-root --lr-warmup-iters 2 --min-lr 1e-5", "and --min-lr 0"},
-      {"--lr-decay-style inverse-square-root --lr-warmup-iters 2 --lr-decay-iters 19",
-       "--lr-decay-iters = 19; allowed: 20 steps or more"},
+      {"--lr-decay-style inverse-square-root --lr-warmup-iters 2 --lr-decay-iters 18",
+       "--lr-decay-iters = 18; allowed: 19 steps or more"},
       {"--lr-decay-style inverse-square-root --lr-warmup-iters 2 --lr-decay-samples 24",
-       "--lr-decay-samples = 24; allowed: 20 steps or more"},
+       "--lr-decay-samples = 24; allowed: 19 steps or more"},
       {"--lr-decay-style WSD", "WSD needs --lr-wsd-decay-iters"},
       {"--lr-decay-style WSD --lr-warmup-iters 3 --lr-wsd-decay-iters 18",
        "allowed: at most 17 steps; the decay would begin within the warmup"},
@@ -91,6 +92,14 @@ TEST(Schedules, ThatTheHostCannotExpressAreRefused) {
     request.train.erase(request.train.find("--lr-decay-style constant "), 26);
     EXPECT_THAT(request.ask(), Contains(HasSubstr(c.message))) << c.arguments;
   }
+}
+
+// The rate of the last of 20 steps is that of 19 steps.
+TEST(Schedules, OfInverseSquareRootMayEndAtTheLastStep) {
+  PlanRequest request(
+      "--lr-decay-style inverse-square-root --lr-warmup-iters 2 --lr-decay-iters 19");
+  request.train.erase(request.train.find("--lr-decay-style constant "), 26);
+  EXPECT_THAT(request.ask(), Not(Contains(HasSubstr("--lr-decay-iters"))));
 }
 
 }  // namespace

@@ -110,7 +110,9 @@ TEST(Scripts, ThatNeedAShellAreRefusedWithTheReason) {
       {"", "has no command that runs a Python script"},
       {"python x.py --x ${A", "has a '${' without a '}'"},
       {"python x.py --x <(ls)", "uses the output of a command (<(...))"},
-      {"--special <pad> --lr 1", "has arguments alone, but an unquoted < or >; quote it"},
+      {"--special <pad> --lr 1", "consists of arguments alone and has an unquoted < or >"},
+      {"A=<Specify path>\npython x.py --x $A", "sets A to a value that has an unquoted < or >"},
+      {"A=(--x <y> --z 1)\npython x.py ${A[@]}", "sets A to a value that has an unquoted < or >"},
   };
   for (const Refusal& r : refusals) {
     const PlanMessage message = problem(r.script);
