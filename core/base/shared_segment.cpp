@@ -168,7 +168,7 @@ std::string Segment::extend(uint64_t more) {
   return "";
 }
 
-// Makes the file longer by at least `bytes`; by a quarter, if there is so much memory.
+// Makes the file longer by at least `bytes`, and by a quarter if there is that much memory.
 void Segment::grow(uint64_t bytes) {
   if (extend(std::max({bytes, kGrowth, end_ / 4})).empty()) return;
   const std::string why = extend(bytes);

@@ -4,11 +4,11 @@
 // with oneDNN. On Intel's processors MKL stays, because it has no such handicap there. It stays for
 // fp64 as well, which oneDNN does not have.
 //
-// oneDNN computes on one thread only, with the signals of that thread blocked: some of the kernels
-// of oneDNN 3.10, which LibTorch 2.11 contains, use the stack pointer as a general register, so a
-// signal handler would write to the heap (https://github.com/uxlfoundation/oneDNN/issues/4845).
-// Signals of the threads of OpenMP cannot be controlled from here, so ranks that use several
-// threads have MKL.
+// oneDNN computes on one thread only, with the signals of that thread blocked: some fp32 kernels of
+// oneDNN 3.10, which LibTorch 2.11 contains, use the stack pointer as a general register, so a
+// signal handler would write to the heap (https://github.com/uxlfoundation/oneDNN/issues/4845). The
+// kernels for bf16 do not. Signals of the threads of OpenMP cannot be controlled from here, so
+// ranks that use several threads have MKL.
 //
 // The kernels replace those of LibTorch in its dispatcher. So products of distributed tensors, of
 // optimizers, and of models and backends that others write become faster too, and profilers and

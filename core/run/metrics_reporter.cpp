@@ -282,7 +282,7 @@ void MetricsReporter::finish() {
   if (!last_evaluation_ || !bytes || !every_target_counts(job_.data)) return;
   const int64_t train = job_.data.train.num_windows(), tokens = last_evaluation_->tokens;
   constexpr double kSmoothing = 0.1;
-  // So much text determines the counts, and reading more would keep the other ranks waiting.
+  // This much text is enough for the counts; reading more would keep the other ranks waiting.
   constexpr int64_t kMostBytes = 1 << 28;
   const int64_t read = std::min(train, kMostBytes / job_.data.seq_len + 1);
   const double baseline = bigram_loss(pairs_of(job_.data, 0, read),
