@@ -3,6 +3,8 @@
 // Most of these checks compare bits. A short run is trained once in the usual way and once under an
 // unusual condition, such as another thread for each call. If the states differ in a single bit,
 // the condition has had an influence that the contract forbids.
+#include <sys/prctl.h>
+
 #include <atomic>
 #include <barrier>
 #include <cstring>
@@ -74,6 +76,8 @@ std::string leaves_nothing_behind(Subject& subject) {
 
 // Throws Failed if resident memory grows during many steps of one model.
 std::string long_life(Subject& subject) {
+  // The kernel may join pages to a huge one at any time, which adds up to 2 MiB of resident memory.
+  ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   const ParallelBackend& b = load_table(subject.path);
   on_ranks(subject, b, short_run(subject, b), [&](Instance& instance, TestModel& model) {
     constexpr int64_t kSteps = 600, kWarmUp = 100, kLeak = 1 << 10;
