@@ -274,10 +274,18 @@ int64_t scratch_of_attention(const Shape& shape) {
                                  : 4 * cpu_kernels_of<float>().attention_scratch(sizes);
 }
 
+// The blocks do not report the buffers that oneDNN needs during a product, which depend on the
+// processor.
 class LlamaPasses : public ::testing::TestWithParam<Shape> {
  protected:
-  LlamaPasses() { at::set_num_threads(1); }
-  ~LlamaPasses() override { at::set_num_threads(threads_); }
+  LlamaPasses() {
+    at::set_num_threads(1);
+    at::globalContext().setUserEnabledMkldnn(false);
+  }
+  ~LlamaPasses() override {
+    at::set_num_threads(threads_);
+    at::globalContext().setUserEnabledMkldnn(true);
+  }
 
   // Runs `pass` and compares its peak with the one that the block reports.
   template <class F>
