@@ -184,15 +184,12 @@ void count_bytes(const CountedLayout& c,
 
 CountedAllocations::CountedAllocations() : threads_(at::get_num_threads()) {
   at::set_num_threads(1);
-  // No forecast contains the buffers that oneDNN needs during a product.
-  at::globalContext().setUserEnabledMkldnn(false);
   c10::SetCPUAllocator(&allocator, 255);
 }
 
 CountedAllocations::~CountedAllocations() {
   c10::SetCPUAllocator(c10::GetDefaultCPUAllocator(), 255);
   at::set_num_threads(threads_);
-  at::globalContext().setUserEnabledMkldnn(true);
 }
 
 std::vector<CountedPeak> peaks_of(const CountedLayout& c) {
