@@ -10,7 +10,7 @@
 //     logs/                  one file per rank
 //     checkpoints/           see core/checkpoint
 //     exit.json              how the run ended; absent while it runs
-//     .lock                  locked while a run writes to the folder; see occupy() in core/run
+//     .lock                  locked while a run writes here; see core/run/run_place.hpp
 #pragma once
 
 #include <cstdint>

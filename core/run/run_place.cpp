@@ -145,25 +145,26 @@ RunPlace choose_place(const Job& job) {
 }
 
 // The lock file names its holder: "node1, process 4711".
-std::unique_ptr<FolderLock> occupy(const std::string& run_dir) {
+OccupiedFolder::OccupiedFolder(const std::string& run_dir) : run_dir_(run_dir) {
   constexpr int kMostSeconds = 120;
   make_folders(run_dir);
   const std::string path = run_dir + "/.lock", here = own_host() + ", process ";
   std::string holder;
   for (int second = 0; second <= kMostSeconds; ++second) {
-    auto lock = std::make_unique<FolderLock>(run_dir);
-    if (lock->held()) {
+    lock_ = std::make_unique<FolderLock>(run_dir);
+    if (lock_->held()) {
       std::ofstream(path) << here << ::getpid();
-      if (!lock->exclusive())
+      if (!lock_->exclusive())
         warn("note: the file system of " + run_dir +
              " has no locks; two runs in this folder would not notice each other");
-      return lock;
+      return;
     }
     std::ifstream in(path);
     std::getline(in, holder);
     if (holder.empty() || holder.rfind(here, 0) == 0) break;  // the holder is certainly alive
     if (second == 0)
-      warn(run_dir + " is locked by " + holder + "; waiting two minutes, in case it has crashed");
+      warn(run_dir + " is locked by " + holder +
+           "; waiting for at most two minutes, in case that machine has crashed");
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }
   throw Refused(kExitUsage,
@@ -172,11 +173,14 @@ std::unique_ptr<FolderLock> occupy(const std::string& run_dir) {
                     "); wait until it has ended, or name another folder");
 }
 
-void vacate(const std::string& run_dir) noexcept {
+// A lock file stays in a folder that is used: if it were removed, a process that has opened it
+// already and one that makes a new file could both hold a lock.
+OccupiedFolder::~OccupiedFolder() {
   std::error_code error;
-  const std::filesystem::path folder(run_dir);
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    if (entry.path().filename() != ".lock") return;
+  const std::filesystem::path folder(run_dir_);
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    if (entry->path().filename() != ".lock") return;
   std::filesystem::remove(folder / ".lock", error);
   std::filesystem::remove(folder, error);
 }
@@ -184,12 +188,12 @@ void vacate(const std::string& run_dir) noexcept {
 RunPlace agree_on_place(const Job& job,
                         World& world,
                         const RunPlace& given,
-                        std::unique_ptr<FolderLock>& occupied) {
+                        std::optional<OccupiedFolder>& occupied) {
   std::string answer;  // "0\n<dir>\n<resume>", or "<exit code>\n<refusal>"
   if (world.rank() == 0) {
     try {
       const RunPlace place = given.dir.empty() ? choose_place(job) : given;
-      occupied = occupy(place.dir);
+      occupied.emplace(place.dir);
       answer = "0\n" + place.dir + "\n" + place.resume;
     } catch (const Refused& e) {
       answer = concat(e.exit_code(), "\n", e.what());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/base/files.hpp"
@@ -29,20 +30,30 @@ RunPlace choose_place(const Job& job);
 // config of another program and depends on the number of ranks.
 void check_restart(const Job& job, const std::string& run_dir);
 
-// Creates the run folder if it is missing, and keeps other runs out of it until the result is
-// destroyed or the process dies. Throws Refused if another run is in it. If that is a run of
-// another machine, waits for two minutes before, because file servers notice a crash late.
-std::unique_ptr<FolderLock> occupy(const std::string& run_dir);
-// Removes what occupy() has made, if nothing else is in the folder.
-void vacate(const std::string& run_dir) noexcept;
+// Keeps other runs out of a run folder until it is destroyed or the process dies.
+class OccupiedFolder {
+ public:
+  // Creates the folder if it is missing. Throws Refused if another run is in it. If that run is on
+  // another machine, it may be gone, because file servers notice late that a machine has crashed;
+  // then waits for at most two minutes before it throws.
+  explicit OccupiedFolder(const std::string& run_dir);
+  // Removes the folder if nothing was written to it.
+  ~OccupiedFolder();
+  OccupiedFolder(const OccupiedFolder&) = delete;
+  OccupiedFolder& operator=(const OccupiedFolder&) = delete;
+
+ private:
+  std::string run_dir_;
+  std::unique_ptr<FolderLock> lock_;
+};
 
 // Returns the place of rank 0 on every rank: `given`, or what it chooses if that is empty. Rank 0
-// occupies the folder; `occupied` is null on the others. Collective. If rank 0 throws Refused,
+// occupies the folder; `occupied` stays empty on the others. Collective. If rank 0 throws Refused,
 // every rank throws it.
 RunPlace agree_on_place(const Job& job,
                         World& world,
                         const RunPlace& given,
-                        std::unique_ptr<FolderLock>& occupied);
+                        std::optional<OccupiedFolder>& occupied);
 
 // Throws Refused on every rank unless all of them see the run folder that rank 0 creates here:
 // machines without a shared file system would train until the first checkpoint and then lose

@@ -322,20 +322,13 @@ int run_process(const RankArguments& a,
   const RankCount ranks{.world_size = rendezvous.world_size, .all_local = all_local};
   const Job job =
       or_decline(rendezvous, [&] { return make_job(a.config, a.overrides, ranks, families); });
-  std::unique_ptr<FolderLock> occupied;
+  std::optional<OccupiedFolder> occupied;  // rank 0 only
   if (all_local && rendezvous.rank == 0)
-    occupied = or_decline(rendezvous, [&] { return occupy(a.place.dir); });
+    or_decline(rendezvous, [&] { occupied.emplace(a.place.dir); });
   const auto device = or_decline(rendezvous, [&] { return device_for(job, local_rank); });
   Rendezvous introduced = rendezvous;
   introduced.introduction = job_facts(job, versions(job.on_cuda));
-  const auto world = [&] {
-    try {
-      return connect_ranks(introduced, comm_options(job.config.run, device.get()));
-    } catch (...) {
-      if (occupied) vacate(a.place.dir);
-      throw;
-    }
-  }();
+  const auto world = connect_ranks(introduced, comm_options(job.config.run, device.get()));
   const RunPlace place = all_local ? a.place : agree_on_place(job, *world, a.place, occupied);
   require_shared_folder(place, *world, rendezvous.one_machine());
   Log log(log_options(a, place, rendezvous.rank, /*shares_stdout=*/false));
@@ -346,7 +339,7 @@ int run_process(const RankArguments& a,
 int run_threads(const RankArguments& a, int32_t world_size, const Families& families) {
   const Job job =
       make_job(a.config, a.overrides, {.world_size = world_size, .threads = true}, families);
-  const auto occupied = occupy(a.place.dir);
+  const OccupiedFolder occupied(a.place.dir);
   const auto virtual_world = make_virtual_world(world_size);
   const int threads = threads_per_rank(usable_cores(), world_size);
   std::vector<int> codes(world_size, kExitFailed);
