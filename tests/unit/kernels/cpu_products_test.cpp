@@ -157,9 +157,11 @@ TEST_F(CpuProducts, AreWrittenToRowsWithGapsAndResizeTheResult) {
   at::mm_out(columns, a, b);
   expect_product(columns, product, 96);
   EXPECT_EQ(columns.stride(0), 1);
-  at::Tensor empty = at::empty({0});
-  at::mm_out(empty, a, b);
-  expect_product(empty, product, 96);
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{0}, {0, 0}}) {
+    at::Tensor empty = at::empty(sizes);
+    at::mm_out(empty, a, b);
+    expect_product(empty, product, 96);
+  }
 }
 
 TEST_F(CpuProducts, HaveGradients) {
