@@ -30,10 +30,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int count_threads() {
-  std::error_code error;
-  return static_cast<int>(
-      std::distance(fs::directory_iterator("/proc/self/task", error), fs::directory_iterator()));
+// Waits until a condition holds, for at most a second. Returns whether it does.
+template <class Condition>
+bool within_a_second(const Condition& holds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
 }
 
 std::map<int, std::string> open_files() {
@@ -78,7 +83,7 @@ int64_t resident_memory_kib() {
 
 ProcessState ProcessState::capture() {
   ProcessState s;
-  s.threads = count_threads();
+  s.threads = static_cast<int>(thread_ids().size());
   s.files = open_files();
   for (char** v = environ; *v != nullptr; ++v) s.environment.emplace_back(*v);
   std::sort(s.environment.begin(), s.environment.end());
@@ -127,12 +132,7 @@ std::string ProcessState::changed_since(const ProcessState& before) const {
 }
 
 bool threads_return_to(int threads) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  while (count_threads() > threads) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return true;
+  return within_a_second([&] { return thread_ids().size() <= static_cast<size_t>(threads); });
 }
 
 std::set<int> thread_ids() {
@@ -143,14 +143,13 @@ std::set<int> thread_ids() {
 }
 
 size_t threads_left(const std::set<int>& known) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  for (;;) {
-    const std::set<int> now = thread_ids();
-    const auto others =
-        std::count_if(now.begin(), now.end(), [&](int thread) { return known.count(thread) == 0; });
-    if (others == 0 || std::chrono::steady_clock::now() > end) return static_cast<size_t>(others);
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  size_t others = 0;
+  within_a_second([&] {
+    others = 0;
+    for (const int thread : thread_ids()) others += known.count(thread) == 0 ? 1 : 0;
+    return others == 0;
+  });
+  return others;
 }
 
 CapturedOutput::CapturedOutput() : file_(::memfd_create("printed", MFD_CLOEXEC)) {
