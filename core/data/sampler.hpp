@@ -17,7 +17,8 @@ class Sampler {
  public:
   // The part consists of windows [first_window, first_window + num_windows).
   Sampler(int64_t first_window, int64_t num_windows, bool shuffled, uint64_t seed);
-  // Sample n is window first_window + order[n]. num_windows: windows of one epoch.
+  // Sample n is window first_window + order[n % order->size()]. The order is not empty.
+  // num_windows: windows of one epoch.
   Sampler(int64_t first_window,
           int64_t num_windows,
           std::shared_ptr<const std::vector<uint32_t>> order);

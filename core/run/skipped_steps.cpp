@@ -106,7 +106,7 @@ void SkippedSteps::save(CheckpointInfo& info) const {
   info.skipped = total_;
   if (!scaler_) return;
   info.loss_scale = scaler_->state();
-  info.loss_scale->skipped = total_;
+  info.loss_scale->skipped = total_;  // field of fp16 runs, which older releases read as well
 }
 
 void SkippedSteps::restore(const CheckpointInfo& info) {
