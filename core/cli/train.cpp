@@ -61,6 +61,7 @@ RankStart make_plan(const Request& request,
   std::vector<std::string> words{"--plan"};
   if (const int world = world_size(request, machines); world > 0)
     words.insert(words.end(), {"--world", concat(world)});
+  if (machines > 1) words.insert(words.end(), {"--machines", concat(machines)});
   if (!run_dir.empty()) words.insert(words.end(), {"--run-dir", run_dir});
   add_config(words, request);
   const std::string out = ask_worker(run, words);

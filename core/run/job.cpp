@@ -188,7 +188,7 @@ void choose_device(Draft& draft, const RankCount& ranks) {
   if (facts.asked != "cpu") facts.driver = nvidia_driver();
   facts.backend = draft.backend.name();
   facts.declared = draft.backend.description().devices;
-  facts.local_ranks = ranks.all_local ? draft.world_size : 1;
+  facts.local_ranks = ranks.machines > 0 ? draft.world_size / ranks.machines : 0;
   facts.threads = ranks.threads && draft.world_size > 1;
   draft.on_cuda = runs_on_cuda(facts);
   if (std::string note = note_on_unused_devices(facts); !note.empty())

@@ -53,7 +53,7 @@ class Refused : public Error {
 // What this process knows about the ranks of the run.
 struct RankCount {
   int32_t world_size = 0;  // 0 = the product of the given degrees
-  bool all_local = false;  // all ranks will be processes of this machine
+  int32_t machines = 0;    // machines that start equally many ranks each; 0 = unknown
   bool threads = false;    // all ranks are threads of this process
 };
 

@@ -315,11 +315,13 @@ int guarded(const std::function<int()>& body, const char* prefix) {
 int run_process(const RankArguments& a,
                 const Rendezvous& rendezvous,
                 int32_t local_rank,
-                bool all_local,
+                int32_t machines,
                 const Families& families) {
-  // If all ranks are on this machine, the device must be chosen as it was for --plan. Under another
-  // launcher, each rank may see only its own device.
-  const RankCount ranks{.world_size = rendezvous.world_size, .all_local = all_local};
+  // A launcher of `yoke train` without other machines has chosen the place of the run.
+  const bool all_local = !rendezvous.control_socket.empty();
+  // The device must be chosen as it was for --plan. Under another launcher the number of machines
+  // is unknown here, and each rank may see only its own device.
+  const RankCount ranks{.world_size = rendezvous.world_size, .machines = machines};
   const Job job =
       or_decline(rendezvous, [&] { return make_job(a.config, a.overrides, ranks, families); });
   std::optional<OccupiedFolder> occupied;  // rank 0 only

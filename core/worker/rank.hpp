@@ -23,12 +23,12 @@ struct RankArguments {
   bool terminal = false;  // true if the output of rank 0 is shown on a terminal
 };
 
-// Trains as one rank of a run whose ranks are processes. all_local: all ranks are processes of this
-// machine, started by `yoke train`. Returns the exit code. Collective. Throws Error.
+// Trains as one rank of a run whose ranks are processes. machines: machines that start equally many
+// ranks each; 0 = unknown. Returns the exit code. Collective. Throws Error.
 int run_process(const RankArguments& arguments,
                 const Rendezvous& rendezvous,
                 int32_t local_rank,
-                bool all_local,
+                int32_t machines,
                 const Families& families);
 
 // Trains as all ranks of a run, each a thread of this process. Returns the exit code of the rank

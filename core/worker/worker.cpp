@@ -79,6 +79,7 @@ struct RunArguments {
   // Of a run on several machines: ranks on this one, where all ranks meet, and the name of the run.
   int32_t local_ranks = 0;
   std::string master, job;
+  int32_t machines = 1;    // number of machines, for the plan
   std::string first_load;  // path of the backend, if it must be probed before it is loaded
 };
 
@@ -89,6 +90,7 @@ constexpr Flag<SetArgument> kRunFlags[] = {
     {"--local-ranks",
      1,
      [](auto& a, auto& value) { a.local_ranks = number("--local-ranks", value); }},
+    {"--machines", 1, [](auto& a, auto& value) { a.machines = number("--machines", value); }},
     {"--master", 1, [](auto& a, auto& value) { a.master = value; }},
     {"--job", 1, [](auto& a, auto& value) { a.job = value; }},
     {"--run-dir", 1, [](auto& a, auto& value) { a.rank.place.dir = value; }},
@@ -158,7 +160,7 @@ nlohmann::ordered_json plan_json(const Job& job) {
 
 int print_plan(const Words& words, const Families& families) {
   const RunArguments a = parse_question(words);
-  const RankCount ranks{.world_size = a.world_size, .all_local = true};
+  const RankCount ranks{.world_size = a.world_size, .machines = a.machines};
   const Job job = make_job(a.rank.config, a.rank.overrides, ranks, families);
   // A run that is started again has chosen its place before.
   const bool again = !a.rank.place.dir.empty();
@@ -240,7 +242,7 @@ int run_local_rank(const Words& words, const Families& families) {
   install_stop_handlers();
   if (a.master.empty()) {
     r.control_socket = a.rendezvous + "/control";
-    return run_process(a.rank, r, r.rank, /*all_local=*/true, families);
+    return run_process(a.rank, r, r.rank, /*machines=*/1, families);
   }
   const size_t colon = a.master.rfind(':');
   r.master_addr = a.master.substr(0, colon);
@@ -248,7 +250,8 @@ int run_local_rank(const Words& words, const Families& families) {
   r.local_world_size = std::max(1, a.local_ranks);
   r.job = a.job;
   use_network(r);
-  return run_process(a.rank, r, r.rank % r.local_world_size, /*all_local=*/false, families);
+  return run_process(
+      a.rank, r, r.rank % r.local_world_size, r.world_size / r.local_world_size, families);
 }
 
 // Runs one rank that another launcher started: torchrun, mpirun or srun.
@@ -266,7 +269,7 @@ int run_launched_rank(const Words& words, const Families& families) {
   r.job = env.job;
   r.local_world_size = env.local_world_size;
   use_network(r);
-  return run_process(a.rank, r, env.local_rank, /*all_local=*/false, families);
+  return run_process(a.rank, r, env.local_rank, /*machines=*/0, families);
 }
 
 // Runs all ranks of `yoke train --virtual N`.

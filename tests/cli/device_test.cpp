@@ -105,6 +105,36 @@ TEST(Device, DoctorWarnsOfAFaultyDriver) {
   EXPECT_THAT(r.out, HasSubstr("try: install driver 580 or newer"));
 }
 
+// A plan is made on one machine, for all. The driver has two devices.
+TEST(Device, EachMachineNeedsADeviceForEachOfItsRanks) {
+  const Playground here;
+  const auto on_two_machines = [&](const char* ranks, const char* device) {
+    return with_driver(here,
+                       {"train",
+                        "run.toml",
+                        "parallel_backend=ptd",
+                        "--nnodes",
+                        "2",
+                        "--node-rank",
+                        "0",
+                        "--master",
+                        "127.0.0.1:29631",
+                        "--nproc",
+                        ranks,
+                        device},
+                       0,
+                       13000);
+  };
+  const SubprocessResult fits = on_two_machines("2", "device=cuda");
+  if (fits.err.find("built without CUDA") != std::string::npos) GTEST_SKIP() << fits.err;
+  EXPECT_EQ(fits.ending.exit_code, 1) << fits.err;
+  EXPECT_THAT(fits.err, HasSubstr("the device cannot be used"));
+  const SubprocessResult too_many = on_two_machines("3", "device=cuda");
+  EXPECT_EQ(too_many.ending.exit_code, 2);
+  EXPECT_THAT(too_many.err,
+              HasSubstr("3 ranks are to start on this machine, which has 2 CUDA devices"));
+}
+
 // The devices exist only for the part of the driver that Yoke itself asks, so CUDA cannot use them.
 // The launcher holds back what ranks print until one has failed, and then shows it once. On a busy
 // machine ranks may end so late that it has shown the lines of both before.
