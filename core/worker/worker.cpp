@@ -357,7 +357,11 @@ int worker_main(int argc, char** argv, const std::map<std::string, Family>& fami
   // The profiler would warn about missing GPUs.
   setenv("KINETO_LOG_LEVEL", "99", 0);
   const Words words(argv + 1, argv + argc);
-  return guarded([&] { return dispatch(words, families); }, is_question(words) ? "" : "yoke: ");
+  const char* const prefix = is_question(words) ? "" : "yoke: ";
+  const int code = guarded([&] { return dispatch(words, families); }, prefix);
+  if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || code != kExitOk) return code;
+  std::fprintf(stderr, "%sthe output could not be written; is the disk full?\n", prefix);
+  return kExitFailed;
 }
 
 }  // namespace yoke

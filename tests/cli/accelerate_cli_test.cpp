@@ -48,6 +48,21 @@ TEST(ConfigImport, WritesNothingIfAKeyCannotBeHonoured) {
 constexpr const char* kAccumulates =
     R"({"gradient_accumulation_steps": 4, "zero_optimization": {"stage": 2}})";
 
+TEST(ConfigImport, SaysThatItsOutputWasLost) {
+  if (!std::ifstream("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+  const Playground p;
+  p.folder().write("ds.json", kAccumulates);
+  if (p.yoke({"config", "import", "ds.json"}).ending.exit_code != 0)
+    GTEST_SKIP() << "no backend reads the file";
+  const SubprocessResult r =
+      run_subprocess({"/bin/sh",
+                      "-c",
+                      "cd " + p.folder().path().string() + "; " + Playground::program() +
+                          " config import ds.json > /dev/full"});
+  EXPECT_EQ(r.ending.exit_code, 1);
+  EXPECT_THAT(r.err, HasSubstr("yoke: the output could not be written"));
+}
+
 TEST(ConfigImport, TakesAModelOfHuggingFace) {
   const Playground p;
   p.folder().write("ds.json", kAccumulates);
