@@ -1,6 +1,7 @@
-// The name of a signal for messages.
+// Names of signals for messages, and whether this process ignores one.
 #pragma once
 
+#include <csignal>
 #include <cstring>
 #include <string>
 
@@ -13,6 +14,12 @@ inline std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);
   if (name == nullptr) return concat("signal ", signal);
   return concat("signal ", signal, " (SIG", name, ")");
+}
+
+// Returns whether this process ignores a signal, as `nohup` makes it ignore SIGHUP.
+inline bool ignores(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 }  // namespace yoke

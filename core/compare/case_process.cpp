@@ -6,6 +6,7 @@
 #include <fstream>
 #include <optional>
 
+#include "core/base/signal_name.hpp"
 #include "core/launch/rank_process.hpp"
 #include "yoke/error.hpp"
 
@@ -40,7 +41,9 @@ bool ended_before(RankProcess& process, Clock::time_point deadline, bool heeds_s
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = [](int signal) { g_signal = signal; };  // poll returns with EINTR
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (signal != SIGHUP || !ignores(signal)) ::sigaction(signal, &action, nullptr);
+  }
 }
 
 int interrupted_by() {

@@ -7,19 +7,22 @@
 #include <csignal>
 
 #include "core/base/file_descriptor.hpp"
+#include "core/base/signal_name.hpp"
 
 namespace yoke {
 
 // While this object lives, SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are blocked in the thread
 // that made it, and in those that it starts. They arrive as data on a file descriptor, and writing
-// to a closed pipe returns an error instead of killing us. Objects may be nested; the innermost one
-// gets the signals, and what it has not read is left to the others. The outermost one discards the
-// rest.
+// to a closed pipe returns an error instead of killing us. SIGHUP stays as it is if the process
+// ignores it, since a blocked signal would arrive in spite of that. Objects may be nested; the
+// innermost one gets the signals, and what it has not read is left to the others. The outermost one
+// discards the rest.
 class SignalInbox {
  public:
   SignalInbox() {
     ::sigemptyset(&mask_);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) ::sigaddset(&mask_, signal);
+    for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) ::sigaddset(&mask_, signal);
+    if (!ignores(SIGHUP)) ::sigaddset(&mask_, SIGHUP);
     ::sigprocmask(SIG_BLOCK, &mask_, &old_mask_);
     old_pipe_ = ::signal(SIGPIPE, SIG_IGN);
     fd_.reset(::signalfd(-1, &mask_, SFD_CLOEXEC | SFD_NONBLOCK));

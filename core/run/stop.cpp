@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/base/exit_code.hpp"
+#include "core/base/signal_name.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -52,9 +53,7 @@ void install_stop_handlers() {
   struct sigaction report = action;
   report.sa_handler = [](int) { g_report.store(true); };
   sigaction(SIGQUIT, &report, nullptr);
-  struct sigaction hangup {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  if (!ignores(SIGHUP)) sigaction(SIGHUP, &action, nullptr);
 }
 
 int stop_signal() {

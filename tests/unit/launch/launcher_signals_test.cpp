@@ -60,6 +60,20 @@ TEST(Launcher, ForwardsAnInterruptAndReturns130) {
   EXPECT_THAT(launcher.err, HasSubstr("stopping after this step"));
 }
 
+// `nohup` starts a program that ignores SIGHUP.
+TEST(Launcher, EndsAtAHangUpUnlessItIsIgnored) {
+  for (const bool ignored : {true, false}) {
+    const TempFolder folder;
+    const auto before = ::signal(SIGHUP, ignored ? SIG_IGN : SIG_DFL);
+    LauncherProcess launcher({script(notify("ready") + await("end"), folder)});
+    ::signal(SIGHUP, before);
+    wait_for(folder / "ready");
+    launcher.send(SIGHUP);
+    if (ignored) std::ofstream(folder / "end");
+    EXPECT_EQ(launcher.wait(), ignored ? 0 : 143) << launcher.err;
+  }
+}
+
 // An order to stop, which a test gives by writing to a pipe.
 struct Order {
   void give() { EXPECT_EQ(::write(pipe.write_end.get(), "x", 1), 1); }
