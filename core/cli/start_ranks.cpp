@@ -196,16 +196,20 @@ int start_ranks(const RankStart& start, int restarts) {
   RankStarter starter(start, restarts);
   for (;;) {
     const int code = starter.launch();
-    const auto pause = starter.pause_after(code);
-    if (!pause) {
-      if (start.machines && !starter.give_up_reason().empty()) {
-        decline(*start.machines, start.ranks, "its launcher gave up: " + starter.give_up_reason());
-      }
-      starter.print_end(code);
-      return code;
+    std::string why;  // why this machine makes no further attempt
+    if (starter.signalled()) {
+      // Ranks that could not follow the signal end as if one of them had been lost.
+      if (code == kExitRankLost) why = "it was stopped by its user";
+    } else if (const auto pause = starter.pause_after(code)) {
+      starter.continue_from_newest();
+      std::this_thread::sleep_for(*pause);
+      continue;
+    } else if (!starter.give_up_reason().empty()) {
+      why = "its launcher gave up: " + starter.give_up_reason();
     }
-    starter.continue_from_newest();
-    std::this_thread::sleep_for(*pause);
+    if (start.machines && !why.empty()) decline(*start.machines, start.ranks, why);
+    starter.print_end(code);
+    return code;
   }
 }
 

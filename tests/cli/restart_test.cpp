@@ -114,6 +114,18 @@ TEST_F(Restart, IsNotMadeAfterAnError) {
   EXPECT_THAT(r.err, Not(HasSubstr("again")));
 }
 
+// Rank 1 is stopped, so rank 0 cannot finish its step and ends as if rank 1 had been lost.
+TEST_F(Restart, IsNotMadeAfterASignalOfTheUser) {
+  const auto r = shell(
+      "$yoke train run.toml --nproc 2 --restarts 5 run.dir=runs/ended train.steps=1000000 "
+      "checkpoint.every=0 & pid=$!; until [ -s runs/ended/metrics.jsonl ]; do sleep 0.05; done; "
+      "pkill -STOP -f -- '[-]-rank 1 .*runs/ended'; kill -TERM $pid; sleep 8; "
+      "pkill -CONT -f -- '[-]-rank 1 .*runs/ended'; wait $pid");
+  EXPECT_NE(r.ending.exit_code, 0) << r.out;
+  EXPECT_THAT(r.err, HasSubstr("stopping after this step"));
+  EXPECT_THAT(r.err, Not(HasSubstr("starting the ranks again")));
+}
+
 TEST_F(Restart, EndsWhenNoAttemptSavesAStep) {
   const auto r = shell(
       "(while [ -e run.toml ] && [ ! -e done ]; do pkill -KILL -f -- '[-]-rank 1 .*runs/doomed'; "
