@@ -3,13 +3,13 @@
 #include "core/cli/hang_summary.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "core/metrics/run_folder.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
 
@@ -20,17 +20,9 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kShownFrames = 12;
 
-std::vector<Json> read_reports(const std::string& folder) {
-  std::vector<std::string> paths;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("hang_rank_") && name.ends_with(".json"))
-      paths.push_back(entry.path().string());
-  }
-  std::sort(paths.begin(), paths.end());
+std::vector<Json> read_reports(const std::string& run_dir) {
   std::vector<Json> reports;
-  for (const std::string& path : paths) {
+  for (const std::string& path : hang_reports(run_dir)) {
     std::ifstream in(path);
     Json report = Json::parse(in, nullptr, /*allow_exceptions=*/false);
     if (!report.is_object()) throw Error(YOKE_DATA_LOSS, path + ": not a report of a rank");
@@ -77,7 +69,7 @@ std::string main_thread(const Json& report) {
 }  // namespace
 
 std::string hang_summary(const std::string& run_dir) {
-  const std::vector<Json> reports = read_reports(run_dir + "/logs");
+  const std::vector<Json> reports = read_reports(run_dir);
   if (reports.empty()) return "";
   try {
     using Place = std::pair<int64_t, int64_t>;  // step, collectives

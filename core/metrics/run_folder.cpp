@@ -3,6 +3,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
@@ -115,6 +116,18 @@ void RunFolder::write(const std::string& name, const std::string& text) {
 
 void RunFolder::begin() {
   remove_file(path_ + "/exit.json");
+  for (const std::string& report : hang_reports(path_)) remove_file(report);
+}
+
+std::vector<std::string> hang_reports(const std::string& run_dir) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(run_dir + "/logs", error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("hang_rank_") && name.ends_with(".json")) paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 int64_t last_step_in_exit_record(const std::string& run_dir) {

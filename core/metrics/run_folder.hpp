@@ -44,6 +44,9 @@ void leave_exit_record(const std::string& run_dir, const ExitRecord& record);
 // Returns the last complete step according to exit.json; -1 = unknown, or there is no such file.
 int64_t last_step_in_exit_record(const std::string& run_dir);
 
+// Returns the paths of the reports that ranks write if the run hangs, ordered by rank.
+std::vector<std::string> hang_reports(const std::string& run_dir);
+
 // Returns a JSON object that describes the environment of a run: `versions`, given by the caller
 // (yoke, torch, backends), and the processor, cores, memory, kernel, compiler and time.
 std::string environment_json(const std::map<std::string, std::string>& versions);
@@ -63,7 +66,7 @@ class RunFolder {
   std::string log(int32_t rank) const;  // path of logs/rank_000.log
   // Writes the file `name`, such as "config.resolved.toml" or "options/pipeline.csv".
   void write(const std::string& name, const std::string& text);
-  // Removes exit.json, which an earlier process of the run may have written.
+  // Removes exit.json and the reports of hangs, which describe an earlier attempt of the run.
   void begin();
 
  private:

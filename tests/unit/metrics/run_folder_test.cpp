@@ -82,6 +82,21 @@ TEST(RunFolder, RecordsHowTheRunEnded) {
   EXPECT_FALSE(fs::exists(run.path() + "/exit.json"));
 }
 
+TEST(RunFolder, ForgetsTheHangsOfEarlierAttempts) {
+  const TempDir dir;
+  RunFolder run(dir / "novels");
+  run.write("logs/hang_rank_010.json", "{}");
+  run.write("logs/hang_rank_002.json", "{}");
+  run.write("logs/rank_000.log", "text");
+  EXPECT_THAT(hang_reports(run.path()),
+              ElementsAre(run.path() + "/logs/hang_rank_002.json",
+                          run.path() + "/logs/hang_rank_010.json"));
+  run.begin();
+  EXPECT_THAT(hang_reports(run.path()), ::testing::IsEmpty());
+  EXPECT_EQ(slurp(run.log(0)), "text");
+  EXPECT_THAT(hang_reports(dir / "missing"), ::testing::IsEmpty());
+}
+
 TEST(Environment, SaysWhatTheRunRanOn) {
   const auto json = nlohmann::json::parse(environment_json({{"yoke", "0.1.0"}}));
   EXPECT_EQ(json["versions"]["yoke"], "0.1.0");
