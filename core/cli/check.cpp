@@ -10,7 +10,6 @@
 
 #include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
-#include "core/base/files.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/output_file.hpp"
 #include "core/cli/start_ranks.hpp"
@@ -67,10 +66,6 @@ std::string library_of(const std::string& backend) {
               backend +
                   (std::filesystem::exists(path, error) ? " is not a file" : " does not exist") +
                   "; give the .so file of a backend, or a name from: yoke backends list");
-}
-
-void write_file(const std::string& path, const std::string& text) {
-  if (!path.empty()) replace_text(path, text);
 }
 
 // ---- Output ----
@@ -236,8 +231,8 @@ int check_backend(const CheckRequest& request) {
                            optimisation_note(outcomes, run.path) +
                            summary_text(run.path, outcomes, seconds);
   std::fputs(text.c_str(), stdout);
-  write_file(request.json_file, check_json(run.path, outcomes));
-  write_file(request.junit, check_junit(run.path, outcomes));
+  write_output(request.json_file, check_json(run.path, outcomes));
+  write_output(request.junit, check_junit(run.path, outcomes));
   return all_good(outcomes) && unused.empty() ? kExitOk : kExitFailed;
 }
 

@@ -259,9 +259,9 @@ int run(const Request& request) {
   print_result(request, comparison, code);
   print_details(comparison);
   if (!request.json_file.empty())
-    replace_text(request.json_file, compare::to_json(comparison, request.words, code));
+    write_output(request.json_file, compare::to_json(comparison, request.words, code));
   if (!request.report.empty())
-    replace_text(request.report, compare::to_html(comparison, request.words));
+    write_output(request.report, compare::to_html(comparison, request.words));
   return code;
 }
 

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/exit_code.hpp"
-#include "core/base/files.hpp"
 #include "core/base/text.hpp"
 #include "core/cli/check_run.hpp"
 #include "core/cli/command.hpp"
@@ -206,7 +205,7 @@ int show(const PlanRequest& request) {
   for (const std::string note : answer.at("notes")) print_message("note: " + note);
   print_text(answer, forecast, request.schedule);
   if (!request.svg.empty()) {
-    replace_text(request.svg, svg_drawing(forecast, title_of(request, answer)));
+    write_output(request.svg, svg_drawing(forecast, title_of(request, answer)));
     std::printf("\nwrote the drawing to %s\n", request.svg.c_str());
   }
   return kExitOk;

@@ -3,7 +3,6 @@
 #include <cstdio>
 
 #include "core/base/exit_code.hpp"
-#include "core/base/files.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/output_file.hpp"
 #include "core/cli/stop.hpp"
@@ -24,7 +23,7 @@ int merge(const std::string& run, const std::string& out) {
   }
   const std::string path = out.empty() ? run + "/profile/all_ranks.json" : out;
   require_writable("-o", path);
-  replace_text(path, merge_traces(files));
+  write_output(path, merge_traces(files));
   std::printf("%s: %zu %s; open it in https://ui.perfetto.dev\n",
               path.c_str(),
               files.size(),

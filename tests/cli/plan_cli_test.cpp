@@ -13,6 +13,7 @@
 namespace yoke::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
@@ -143,6 +144,21 @@ TEST(Plan, ABackendWithoutForecastsIsNamed) {
   EXPECT_EQ(drawing.out, "");
   const Json json = Json::parse(here.yoke({"plan", "run.toml", "--json"}).out);
   EXPECT_TRUE(json["forecast"].is_null());
+}
+
+// Nothing but a regular file may be replaced by a drawing.
+TEST(Plan, ADrawingGoesToAnythingThatTakesText) {
+  const Playground here;
+  EXPECT_THAT(here.yoke(pipeline({"--svg", "/dev/stdout"})).out,
+              AllOf(HasSubstr("</svg>"), HasSubstr("wrote the drawing to /dev/stdout")));
+  here.folder().write("real.svg", "old");
+  std::filesystem::create_symlink("real.svg", here.folder() / "link.svg");
+  EXPECT_EQ(here.yoke(pipeline({"--svg", "link.svg"})).ending.exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(here.folder() / "link.svg"));
+  EXPECT_THAT(read_file(here.folder() / "real.svg"), HasSubstr("</svg>"));
+  std::filesystem::create_symlink("/dev/null", here.folder() / "nowhere.svg");
+  EXPECT_EQ(here.yoke(pipeline({"--svg", "nowhere.svg"})).ending.exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
 // The oracle plans each layout by itself.
