@@ -176,9 +176,10 @@ void measure(const Pair& pair, Agreement& v) {
       v.norm_step = a.step;
     }
   }
-  const bool norms = std::any_of(pair.b.steps.begin(), pair.b.steps.end(), [](const StepFacts& s) {
-    return !std::isnan(s.grad_norm);
-  });
+  bool norms = false;
+  for (size_t i = 0; i < pair.steps; ++i)
+    norms =
+        norms || !(std::isnan(pair.a.steps[i].grad_norm) || std::isnan(pair.b.steps[i].grad_norm));
   if (!norms) v.grad_norm = kUnknown;
   v.gradient = pair.gradients.empty() ? kUnknown : 0;
   for (const Difference& d : pair.gradients) {

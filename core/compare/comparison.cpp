@@ -74,7 +74,9 @@ class Session {
     if (result_.reference) run_reference(*result_.reference);
     for (int64_t repeat = 1; repeat <= plan.repeats; ++repeat) {
       for (CaseResult& c : result_.cases) {
-        if (c.failure.empty()) run_case(c, repeat);
+        // Only the first repeat is compared with other cases.
+        if (c.failure.empty())
+          run_case(c, repeat, repeat == 1 ? compared_states() : std::vector<int64_t>());
       }
     }
     if (::getloadavg(&result_.load, 1) != 1) result_.load = NAN;
@@ -85,20 +87,18 @@ class Session {
   }
 
  private:
-  // Returns the steps after which a run saves its state. Only the first repeat of a case saves any:
-  // after step 1, for the first gradient, and after step 10, the last one whose parameters have
-  // bounds.
-  std::vector<int64_t> states(int64_t repeat) const {
-    if (repeat > 1) return {};
+  // Returns the steps after which a run that is compared saves its state: step 1, for the first
+  // gradient, and step 10, the last one whose parameters have bounds.
+  std::vector<int64_t> compared_states() const {
     return {1, std::min<int64_t>(10, result_.plan.steps)};
   }
 
-  void run_case(CaseResult& c, int64_t repeat) {
+  void run_case(CaseResult& c, int64_t number, const std::vector<int64_t>& states) {
     const std::string which =
-        concat("[", ++done_, "/", total_, "] ", c.spec.name, ", run ", repeat);
+        concat("[", ++done_, "/", total_, "] ", c.spec.name, ", run ", number);
     progress_(which + " ...");
     try {
-      c.runs.push_back(runner_.run(c.spec, "run" + std::to_string(repeat), states(repeat)));
+      c.runs.push_back(runner_.run(c.spec, "run" + std::to_string(number), states));
       c.step_ms.push_back(median_step_ms(c.runs.back()));
       const std::vector<StepFacts>& steps = c.runs.back().steps;
       progress_(which + string_printf(": %.1f ms a step, loss %.6g",
@@ -107,7 +107,7 @@ class Session {
     } catch (const Error& e) {
       if (e.code() == YOKE_CANCELLED) throw;
       c.failure = e.what();
-      c.log = result_.plan.folder + "/" + c.spec.name + "/run" + std::to_string(repeat) + ".log";
+      c.log = result_.plan.folder + "/" + c.spec.name + "/run" + std::to_string(number) + ".log";
       progress_(which + " failed: " + c.failure);
     }
   }
@@ -115,7 +115,7 @@ class Session {
   // A backend with an update of its own cannot judge others, so the default backend takes its
   // place.
   void run_reference(CaseResult& reference) {
-    run_case(reference, 1);
+    run_case(reference, 1, compared_states());
     if (!reference.failure.empty() || !reference.runs[0].differs_by_design()) return;
     const std::string judge = YOKE_DEFAULT_BACKEND;
     progress_(reference.runs[0].backend + " updates by a rule of its own, so " + judge +
@@ -124,7 +124,7 @@ class Session {
     reference.runs.clear();
     reference.step_ms.clear();
     ++total_;
-    run_case(reference, 2);
+    run_case(reference, 2, compared_states());
   }
 
   // Returns the case that judges if the plan has no reference, or if that failed: the first one
@@ -207,7 +207,7 @@ class Session {
     spec.overrides = merged(spec.overrides, {"precision.param=fp64", "precision.reduce=fp64"});
     progress_("running " + spec.name + " in fp64 to see whether a difference is rounding");
     try {
-      exact_ = runner_.run(spec, "in-fp64", states(1));
+      exact_ = runner_.run(spec, "in-fp64", compared_states());
     } catch (const Error& e) {
       if (e.code() == YOKE_CANCELLED) throw;
       progress_("the run in fp64 failed: " + std::string(e.what()));
@@ -224,7 +224,8 @@ class Session {
                return has_state(x.runs[0], step);
              });
     };
-    const bool enough = c.agreement.first_bad == 1 && has_state(c.runs[0], 1);
+    const bool enough = c.agreement.first_bad == 1 && has_state(c.runs[0], 1) &&
+                        (reference.spec.external() || has_state(reference.runs[0], 1));
     if (enough || (saved(reference) && saved(c)))
       return find_likely_cause(reference.runs[0], c.runs[0], c.agreement);
     progress_(c.spec.name + " differs from " + reference.spec.name + " at step " +

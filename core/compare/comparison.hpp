@@ -23,7 +23,9 @@ struct Plan {
   std::vector<CaseSpec> cases;         // the first one is the baseline for speed
   std::optional<CaseSpec> reference;   // additional run with which the cases are compared
   std::string folder;                  // folder for all runs
-  std::string external_json;           // description of the run for external commands
+  // Overrides for a run without evaluations, on the same training data.
+  std::vector<std::string> without_evaluation{"eval.every=0", "eval.path="};
+  std::string external_json;  // description of the run for external commands
   int64_t steps = 0, repeats = 3;
   int64_t tokens_per_step = 0;
   int threads = 1;                    // threads of each rank

@@ -44,7 +44,7 @@ RunFacts Runner::run(const CaseSpec& spec,
                      const std::vector<int64_t>& states) {
   const std::string dir = plan_.folder + "/" + spec.name + "/" + name;
   if (spec.external()) return run_external(spec, dir);
-  return run_yoke(spec, dir, {"eval.every=0", "eval.path=", "record.states=" + list(states)});
+  return run_yoke(spec, dir, merged(plan_.without_evaluation, {"record.states=" + list(states)}));
 }
 
 double Runner::held_out_loss(const CaseSpec& spec) {

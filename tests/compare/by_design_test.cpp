@@ -85,6 +85,7 @@ TEST_F(ByDesign, DoesNotLetABackendWithAnUpdateOfItsOwnJudge) {
                    0);
   EXPECT_EQ(json.at("reference").at("backend"), "ptd");
   EXPECT_EQ(all.at("serial").at("verdict").at("level"), "L1");
+  EXPECT_FALSE(all.at("serial").at("verdict").at("param").is_null());
   EXPECT_EQ(all.at("own").at("differs_by_design"), true);
 }
 

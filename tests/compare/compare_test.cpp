@@ -101,6 +101,14 @@ TEST_F(Compare, ContinuesWithoutACaseThatHangs) {
     EXPECT_THAT(all.at(name).at("failure"), HasSubstr("did not end within 5 s (--timeout)"));
 }
 
+// The only case would be compared with itself.
+TEST_F(Compare, FailsIfOnlyTheReferenceFails) {
+  auto all = cases(
+      {"parallel_backend=" + faulty("crash_alone"), "--case", "two:train.steps=2", "--steps", "2"},
+      1);
+  EXPECT_EQ(all.at("two").at("failure"), "");
+}
+
 // Returns an external case. It runs the shell command `then` if the file that $YOKE_COMPARE_RUN
 // names, which describes the run, is not empty.
 std::string peer(const std::string& then) {
@@ -184,9 +192,11 @@ TEST_F(Compare, TakesARunFileThatEvaluates) {
                                   "2",
                                   "eval.every=1",
                                   "eval.path=text.txt",
-                                  "data.holdout=0",
                                   "checkpoint.best=true"});
   EXPECT_EQ(r.ending.exit_code, 0) << r.err;
+  const std::string dir = playground.folder() / "runs/r-compare/serial/run1";
+  EXPECT_THAT(testing::read_file(dir + "/config.resolved.toml"), HasSubstr("holdout = 0.0"))
+      << "as in the job, no training data is held out";
 }
 
 TEST_F(Compare, WritesAReportAndColoursOnlyATerminal) {

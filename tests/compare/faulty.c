@@ -198,6 +198,8 @@ static int32_t faulty_step(YokeWrapped* w,
   if (args->step == 3) pause();
 #elif defined(FAULT_CRASH)
   if (args->step == 3) abort();
+#elif defined(FAULT_CRASH_ALONE)
+  if (real_host->world_size == 1) abort();
 #endif
   return step(w, args, out, err);
 }
