@@ -271,7 +271,8 @@ class JsonEncoder final : public TextEncoder {
         const size_t bytes = places[before.size()] - part_begin;
         size_t tokens = ids.size() - first;
         if (bytes < part.size())
-          tokens = token ? 0 : shared(part.substr(0, bytes), part_begin == 0, ids, first);
+          tokens = token ? (bytes >= end_of(*token, part) ? 1 : 0)
+                         : shared(part.substr(0, bytes), part_begin == 0, ids, first);
         before.push_back(first - before_text + tokens);
       }
     });
@@ -280,6 +281,12 @@ class JsonEncoder final : public TextEncoder {
   }
 
  private:
+  // Returns where a token ends in its part of the text, without white space that belongs to it.
+  static size_t end_of(const AddedToken& token, std::string_view part) {
+    const size_t begin = part.find(token.content);
+    return begin == std::string_view::npos ? part.size() : begin + token.content.size();
+  }
+
   // Encodes a text between two added tokens.
   void encode_part(std::string_view part, bool at_start, std::vector<int32_t>& ids) {
     if (tokenizer_.normalizer_.is_identity()) {

@@ -40,8 +40,11 @@ TEST(TokenizerJson, CountsTheTokensBeforeAPlace) {
   metaspace["pre_tokenizer"] = {
       {"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}, {"split", false}};
   metaspace["decoder"] = {{"type", "Metaspace"}, {"replacement", "_"}};
+  json stripping = tiny_tokenizer();
+  stripping["added_tokens"][0]["rstrip"] = true;
+  stripping["added_tokens"][1]["lstrip"] = true;
   std::mt19937 random(11);
-  for (const json& file : {tiny_tokenizer(), changing, normalized, metaspace}) {
+  for (const json& file : {tiny_tokenizer(), changing, normalized, metaspace, stripping}) {
     const auto tokenizer = TokenizerFolder(file).open();
     const auto encoder = tokenizer->encoder();
     for (int round = 0; round < 1000; ++round) {
