@@ -162,6 +162,7 @@ Blend::Blend(std::vector<double> shares, int64_t samples) : shares_(std::move(sh
   std::vector<uint32_t> taken(shares_.size(), 0);
   sources_.reserve(samples);
   indices_.reserve(samples);
+  samples = std::max<int64_t>(samples, 1);  // a run without steps has an order, too
   for (int64_t i = 0; i < samples; ++i) {
     const double due = static_cast<double>(std::max<int64_t>(i, 1));
     size_t furthest = 0;
@@ -180,7 +181,6 @@ SourceOrder::Place Blend::at(int64_t sample) const {
 
 int64_t Blend::count(size_t source, int64_t samples) const {
   const auto all = static_cast<int64_t>(sources_.size());
-  if (all == 0) return 0;
   // Returns the number among the first n samples, n <= all.
   const auto first = [&](int64_t n) {
     while (n-- > 0) {

@@ -63,11 +63,10 @@ std::vector<double> normalized(const std::vector<double>& weights);
 class Blend final : public SourceOrder {
  public:
   // shares: one for each dataset, which add up to about 1. samples: number of samples after which
-  // the blend begins again. A run reads so many, and more if it skips steps. Throws
+  // the blend begins again, at least 1. A run reads so many, and more if it skips steps. Throws
   // Error(UNIMPLEMENTED) for more than 2^16 datasets or 2^32 samples.
   Blend(std::vector<double> shares, int64_t samples);
 
-  // Needs a blend of at least one sample.
   Place at(int64_t sample) const override;
   int64_t count(size_t source, int64_t samples) const override;
   double share(size_t source) const override { return shares_[source]; }

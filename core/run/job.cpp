@@ -131,6 +131,7 @@ void require_own_samples_only(const RunConfig& run) {
                        : !run.data.weights.empty()   ? "data.weights"
                        : !run.eval.path.empty()      ? "eval.path"
                        : run.data.mask == "required" ? "data.mask"
+                       : run.data.pad_token          ? "data.pad_token"
                                                      : nullptr;
   if (unused == nullptr) return;
   throw Error(YOKE_INVALID_ARGUMENT,

@@ -170,6 +170,9 @@ TEST_F(OwnModel, HasKeysOfItsOwn) {
   const SubprocessResult other = train({"eval.path=text.txt", "data.holdout=0"});
   EXPECT_EQ(other.ending.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("has samples of its own, so eval.path has no meaning for it"));
+  const SubprocessResult padding = train({"data.pad_token=0"});
+  EXPECT_EQ(padding.ending.exit_code, 2);
+  EXPECT_THAT(padding.err, HasSubstr("so data.pad_token has no meaning for it"));
   const SubprocessResult house = yoke({"train", "run.toml"});
   EXPECT_EQ(house.ending.exit_code, 2);
   EXPECT_THAT(house.err, HasSubstr("model.family = \"bars\" is not known to this worker"));

@@ -255,7 +255,9 @@ TEST(Blend, BeginsAgainAfterItsLastSample) {
   EXPECT_EQ(blend.count(2, 16), 2 + 1);
   EXPECT_EQ(blend.count(0, 20), 10);
   EXPECT_EQ(blend.count(1, 0), 0);
-  EXPECT_EQ(Blend(normalized({1, 1}), 0).count(1, 0), 0) << "a run of no steps";
+  const Blend none(normalized({1, 2}), 0);  // a run of no steps
+  EXPECT_EQ(none.count(1, 0), 0);
+  EXPECT_EQ(none.at(0).source, 1U);
   const Sampler sampler(
       100, 4, std::make_shared<const std::vector<uint32_t>>(std::vector<uint32_t>{2, 0, 1}));
   EXPECT_EQ(sampler.window(3), 102);
