@@ -89,8 +89,8 @@ bool present(int which, const Reader& env) {
   switch (which) {
     case kTorchrun:
       return env.set(l.rank) || env.set(l.world_size) || env.set(l.local_rank);
-    case kMpich:  // srun sets PMI_RANK and PMI_SIZE as well, for programs linked with MPICH
-      return env.set(l.rank) && (env.set(l.local_rank) || !present(kSrun, env));
+    case kMpich:  // steps of srun set PMI_RANK and PMI_SIZE too, for programs linked with MPICH
+      return env.set(l.rank) && (env.set(l.local_rank) || !env.set(kLaunchers[kSrun].world_size));
     case kSrun:  // salloc and sbatch set SLURM_PROCID too; their shell may be a step of one task
       return env.set(l.world_size) && env.text(l.world_size) != "1";
     default:

@@ -87,7 +87,10 @@ TEST(LaunchEnvironment, IsAbsentWhenNobodyStartedRanks) {
   EXPECT_FALSE(read(kMaster));  // exported for a launcher that is started later
   EXPECT_FALSE(read(kAllocation));
   // The shell of salloc may be a step of one task.
-  EXPECT_FALSE(read(together(kAllocation, {{"SLURM_STEP_NUM_TASKS", "1"}})));
+  const Variables step = together(kAllocation, {{"SLURM_STEP_NUM_TASKS", "1"}});
+  EXPECT_FALSE(read(step));
+  // The plugin for PMI-2 sets these in each step.
+  EXPECT_FALSE(read(together(step, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}})));
 }
 
 TEST(LaunchEnvironment, NeedsNoRendezvousInAWorldOfOne) {
