@@ -14,7 +14,7 @@
 #include <cstring>
 #include <exception>
 
-#include "core/base/signal_name.hpp"
+#include "core/base/signals.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <optional>
 
-#include "core/base/signal_name.hpp"
+#include "core/base/signals.hpp"
 #include "core/launch/rank_process.hpp"
 #include "yoke/error.hpp"
 

@@ -43,8 +43,10 @@ bool has_whole_tokens(const at::Tensor& t) {
          (t.size(0) == 1 || t.stride(0) == t.size(1) * t.stride(1));
 }
 
+// Returns t, or a copy. Unlike contiguous(), a copy has the usual stride also for a dim of size 1,
+// from which the kernel takes the distance of the tokens.
 at::Tensor with_whole_tokens(const at::Tensor& t) {
-  return has_whole_tokens(t) ? t : t.contiguous();
+  return has_whole_tokens(t) ? t : t.clone(at::MemoryFormat::Contiguous);
 }
 
 // Returns an uninitialized contiguous tensor. at::empty_like() would keep an order of strides.

@@ -7,7 +7,7 @@
 #include <csignal>
 
 #include "core/base/file_descriptor.hpp"
-#include "core/base/signal_name.hpp"
+#include "core/base/signals.hpp"
 
 namespace yoke {
 

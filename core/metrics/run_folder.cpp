@@ -119,6 +119,10 @@ void RunFolder::begin() {
   for (const std::string& report : hang_reports(path_)) remove_file(report);
 }
 
+std::string hang_report(const std::string& run_dir, int32_t rank) {
+  return run_dir + string_printf("/logs/hang_rank_%03d.json", rank);
+}
+
 std::vector<std::string> hang_reports(const std::string& run_dir) {
   std::vector<std::string> paths;
   std::error_code error;

@@ -44,7 +44,9 @@ void leave_exit_record(const std::string& run_dir, const ExitRecord& record);
 // Returns the last complete step according to exit.json; -1 = unknown, or there is no such file.
 int64_t last_step_in_exit_record(const std::string& run_dir);
 
-// Returns the paths of the reports that ranks write if the run hangs, ordered by rank.
+// Returns the path of the report that a rank writes if the run hangs, and the paths of those that
+// exist, ordered by rank.
+std::string hang_report(const std::string& run_dir, int32_t rank);
 std::vector<std::string> hang_reports(const std::string& run_dir);
 
 // Returns a JSON object that describes the environment of a run: `versions`, given by the caller

@@ -8,6 +8,7 @@
 #include "core/base/network.hpp"
 #include "core/base/thread_stacks.hpp"
 #include "core/control/member.hpp"
+#include "core/metrics/run_folder.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -26,7 +27,7 @@ void write_hang_report(const std::string& run_dir, const World& world, const std
   report["threads"] = Json::array();
   for (const ThreadStack& stack : thread_stacks())
     report["threads"].push_back({{"id", stack.id}, {"name", stack.name}, {"frames", stack.frames}});
-  replace_text(run_dir + string_printf("/logs/hang_rank_%03d.json", world.rank()),
+  replace_text(hang_report(run_dir, world.rank()),
                report.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 

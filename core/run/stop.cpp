@@ -9,7 +9,7 @@
 #include <string>
 
 #include "core/base/exit_code.hpp"
-#include "core/base/signal_name.hpp"
+#include "core/base/signals.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {

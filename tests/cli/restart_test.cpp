@@ -117,7 +117,7 @@ TEST_F(Restart, IsNotMadeAfterAnError) {
 // Rank 1 is stopped, so rank 0 cannot finish its step and ends as if rank 1 had been lost.
 TEST_F(Restart, IsNotMadeAfterASignalOfTheUser) {
   const auto r = shell(
-      "$yoke train run.toml --nproc 2 --restarts 5 run.dir=runs/ended train.steps=1000000 "
+      "$yoke train run.toml --nproc 2 --restarts 5 run.dir=runs/ended train.steps=3000 "
       "checkpoint.every=0 & pid=$!; until [ -s runs/ended/metrics.jsonl ]; do sleep 0.05; done; "
       "pkill -STOP -f -- '[-]-rank 1 .*runs/ended'; kill -TERM $pid; sleep 8; "
       "pkill -CONT -f -- '[-]-rank 1 .*runs/ended'; wait $pid");

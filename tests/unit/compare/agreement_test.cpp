@@ -101,6 +101,14 @@ TEST(Agreement, LeavesOutWhatAnExternalRunDoesNotReport) {
   EXPECT_TRUE(std::isnan(v.grad_norm));
 }
 
+TEST(Agreement, ComparesNormsOnlyIfBothRunsKnowThem) {
+  RunFacts without = made_up_run(5), once = made_up_run(5, 1.01);
+  for (StepFacts& s : without.steps) s.grad_norm = NAN;
+  EXPECT_TRUE(std::isnan(compared(without, made_up_run(5)).grad_norm));
+  for (size_t i = 1; i < once.steps.size(); ++i) once.steps[i].grad_norm = NAN;
+  EXPECT_NEAR(compared(made_up_run(5), once).grad_norm, 0.01, 0.001);
+}
+
 // Returns the agreement of a run whose losses are off by `off` from those of a run in fp64, with a
 // reference whose losses are off by `noise` from step `first` on.
 Agreement judged(double noise, double off, int64_t first = 1) {

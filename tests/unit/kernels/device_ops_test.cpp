@@ -68,6 +68,23 @@ TEST_P(DeviceOpsTest, RotaryTakesPartsOfTensors) {
       {random({2, 5, 40}), random({2, 2, 5, 8}), random({2, 7, 3, 8})});
 }
 
+// A dim of size 1 may have any stride in a tensor that counts as contiguous.
+TEST_P(DeviceOpsTest, RotaryTakesSequencesOfOneToken) {
+  const at::Tensor angle =
+      at::randn({2, 1, 4}, GetParam() == at::kDouble ? at::kDouble : at::kFloat);
+  const at::Tensor cos = angle.cos(), sin = angle.sin();
+  expect_same(
+      [&](const Inputs& t) {
+        const auto [q, k] = device::rotary(t[0].transpose(1, 2), t[1].transpose(0, 1), cos, sin);
+        return Inputs{q, k};
+      },
+      [&](const Inputs& t) {
+        return Inputs{ops::composite::rotary(t[0].transpose(1, 2), cos, sin),
+                      ops::composite::rotary(t[1].transpose(0, 1), cos, sin)};
+      },
+      {random({2, 3, 1, 8}), random({1, 2, 1, 8})});
+}
+
 // With fewer rows than lines of sums, and with more.
 TEST_P(DeviceOpsTest, NormAgrees) {
   for (const int64_t rows : {1, 7, 50}) {

@@ -1,4 +1,4 @@
-// Names of signals for messages, and whether this process ignores one.
+// Signals of this process: their names for messages, and whether one is ignored.
 #pragma once
 
 #include <csignal>
