@@ -65,6 +65,45 @@ class Trace(StepTest):
             self.run_trace(launches=0)
 
 
+class TwoRanks(StepTest):
+    """The ranks are shells that run `script`, in which $layout is the name of the layout and $run its folder."""
+
+    def run_layouts(self, script):
+        def start(words, more=None):
+            run = next(word for word in words if str(word).startswith("run.dir=")).split("=", 1)[1]
+            pathlib.Path(run).mkdir(exist_ok=True)
+            names = {"run": run, "layout": run.rpartition("two_ranks_")[2]}
+            return context.Context.start(self.own, ["sh", "-c", script], {**(more or {}), **names})
+        self.own.start = start
+        return steps.two_ranks(self.own)
+
+    def write_loss(self, loss):
+        return f"echo '{{\"loss\": {loss}}}' > $run/metrics.jsonl"
+
+    def test_returns_the_losses_of_all_layouts(self):
+        self.assertEqual(self.run_layouts(self.write_loss(2.5)), dict.fromkeys(steps.TWO_RANKS, 2.5))
+
+    def test_runs_all_layouts_and_reports_each_that_fails(self):
+        other = f"[ $layout != pp ] || {self.write_loss(3)}"
+        script = f"[ $layout != tp ] || {{ echo no rule; exit 3; }}; {self.write_loss(2.5)}; {other}"
+        with self.assertRaisesRegex(context.Failed, "tp: rank 0 ended with 3: no rule.*; pp: loss 3, not 2.5") as failed:
+            self.run_layouts(script)
+        self.assertEqual(failed.exception.figures, {"fsdp": 2.5, "cp": 2.5, "pp": 3, "nccl": 2.5})
+
+    def test_ends_a_layout_that_hangs_in_time_for_the_others(self):
+        saved, steps.LAYOUT_SECONDS = steps.LAYOUT_SECONDS, 59.5 / (len(steps.TWO_RANKS) - 1)
+        self.addCleanup(setattr, steps, "LAYOUT_SECONDS", saved)
+        deadline = self.own.deadline
+        with self.assertRaisesRegex(context.NotFinished, "fsdp: not finished in time") as cut_off:
+            self.run_layouts(f"[ $layout != fsdp ] || exec sleep 1000; {self.write_loss(2.5)}")
+        self.assertEqual(cut_off.exception.figures, dict.fromkeys(["tp", "cp", "pp", "nccl"], 2.5))
+        self.assertEqual(self.own.deadline, deadline)
+
+    def test_is_not_possible_if_ranks_may_not_share_the_gpu(self):
+        with self.assertRaisesRegex(context.NotHere, "fsdp: rank 0 ended with 1: Duplicate GPU"):
+            self.run_layouts("echo Duplicate GPU; exit 1")
+
+
 class Repeats(StepTest):
     def run_repeats(self, second):
         runs = iter(([3.0, 2.0, 1.0], second))
