@@ -139,6 +139,8 @@ class Translation {
       line(kPrecision, "precision.param = \"fp16\"");
       if (config_.is_given(kFile)) return;
       for (const char* text : kLossScale) line(kPrecision, text);
+      // At stage 0 DeepSpeed's FP16_Optimizer halves the scale with every overflow.
+      line(kPrecision, concat("loss_scale.hysteresis = ", stage_ == 0 ? 1 : 2));
     } else if (*precision == "NO" || *precision == "FALSE") {
       if (!config_.is_given(kFile)) line(kPrecision, "precision.param = \"fp32\"");
     } else {
@@ -153,7 +155,6 @@ class Translation {
                                                "loss_scale.rule = \"deepspeed\"",
                                                "loss_scale.initial_power = 16",
                                                "loss_scale.window = 1000",
-                                               "loss_scale.hysteresis = 2",
                                                "loss_scale.consecutive_hysteresis = false",
                                                "loss_scale.min = 1.0"};
 

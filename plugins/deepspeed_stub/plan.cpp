@@ -190,8 +190,9 @@ DsConfig plan_config(const YokePlanArgs& args, YokePlan& plan, PlanReport& repor
   note_reduction(config, plan, messages);
   resolve_batch(config, plan, messages);
   std::vector<HostKey> host_keys = scheduler_keys(config, plan.optimizer->lr, messages);
-  for (HostKey& key : loss_scale_keys(config, plan.param_dtype))
-    host_keys.push_back(std::move(key));
+  const std::vector<HostKey> loss_scale = loss_scale_keys(config, plan.param_dtype);
+  note_hysteresis(config, loss_scale, messages);
+  host_keys.insert(host_keys.end(), loss_scale.begin(), loss_scale.end());
   report_equivalents(config, plan, host_keys, report);
   report.add(messages);
   report.refuse_unused_params(*args.model, "no block would report its gradient");

@@ -1,6 +1,7 @@
 #include "plugins/deepspeed_stub/config/equivalents.hpp"
 
 #include "plugins/deepspeed_stub/config/auto_values.hpp"
+#include "plugins/deepspeed_stub/config/loss_scale.hpp"
 #include "plugins/deepspeed_stub/config/optimizer_type.hpp"
 #include "yoke/tensor.hpp"
 #include "yoke/text.hpp"
@@ -79,7 +80,8 @@ std::string explanation(const DsConfig& config, const DsConfig::Given& given) {
     return concat("no effect: ", peak_key(config), " sets the rate");
   if (given.path.starts_with("fp16.") && given.path != "fp16.enabled")
     return concat("no effect: it applies only in fp16",
-                  given.path == "fp16.loss_scale" ? "" : " with a dynamic loss scale");
+                  given.path == "fp16.loss_scale" ? "" : " with a dynamic loss scale",
+                  lacks_hysteresis(config, given.path) ? ", and not at ZeRO stage 0" : "");
   return concat("needs no line of its own (", why, ")");
 }
 

@@ -1,3 +1,6 @@
+// At ZeRO stages 1 to 3 DeepSpeed scales with its DynamicLossScaler. At stage 0 its FP16_Optimizer
+// does, which halves the scale with every overflow and doubles it as DynamicLossScaler does: in the
+// terms of a run file, the same rule with a hysteresis of 1.
 #include "plugins/deepspeed_stub/config/loss_scale.hpp"
 
 #include <algorithm>
@@ -20,6 +23,10 @@ constexpr Setting kDynamic[] = {
     {"fp16.hysteresis", "loss_scale.hysteresis"},
     {"fp16.consecutive_hysteresis", "loss_scale.consecutive_hysteresis"},
     {"fp16.min_loss_scale", "loss_scale.min"}};
+
+bool is_hysteresis(std::string_view path) {
+  return path == "fp16.hysteresis" || path == "fp16.consecutive_hysteresis";
+}
 
 // Returns whether the file has a block fp16 without saying whether it is enabled.
 bool has_settings(const DsConfig& config) {
@@ -47,10 +54,32 @@ std::vector<HostKey> loss_scale_keys(const DsConfig& config, int32_t param_dtype
   // A static scale ignores all other settings.
   if (keys.front().value.get<double>() > 0) return keys;
   keys.push_back({"fp16.enabled", "loss_scale.rule", "deepspeed"});
+  if (config.zero_stage() == 0)
+    keys.push_back({"zero_optimization.stage", "loss_scale.hysteresis", 1});
   for (const Setting& setting : kDynamic) {
-    if (!config.is_auto(setting.path)) keys.push_back(host_key(config, setting));
+    if (config.is_auto(setting.path) || lacks_hysteresis(config, setting.path)) continue;
+    keys.push_back(host_key(config, setting));
   }
   return keys;
+}
+
+bool lacks_hysteresis(const DsConfig& config, std::string_view path) {
+  return config.zero_stage() == 0 && is_hysteresis(path);
+}
+
+void note_hysteresis(const DsConfig& config,
+                     const std::vector<HostKey>& loss_scale,
+                     PlanMessages& messages) {
+  if (loss_scale.size() <= 1) return;  // no scale, or a static one
+  for (const Setting& setting : kDynamic) {
+    if (!lacks_hysteresis(config, setting.path) || config.find(setting.path) == nullptr) continue;
+    messages.push_back({config.label(setting.path),
+                        config.shown(setting.path),
+                        "",
+                        "no effect at ZeRO stage 0: DeepSpeed's FP16_Optimizer halves the loss "
+                        "scale with every overflow",
+                        true});
+  }
 }
 
 }  // namespace yoke::deepspeed_stub

@@ -57,6 +57,14 @@ TEST(Deepspeed, HasTheDefaultsOfAccelerateAndTheLossScaleOfDeepSpeed) {
                                    EndsWith("loss_scale.min = 1.0")));
 }
 
+TEST(Deepspeed, StageZeroHasNoHysteresis) {
+  PlanRequest run(2,
+                  "distributed_type: DEEPSPEED\nmixed_precision: fp16\n"
+                  "deepspeed_config: {zero_stage: 0}\n");
+  EXPECT_THAT(run.ask(), ElementsAre(kUseImport));
+  EXPECT_THAT(run.lines, Contains(EndsWith("loss_scale.hysteresis = 1")));
+}
+
 TEST(Deepspeed, StageZeroHasReplicas) {
   PlanRequest run(2,
                   "distributed_type: DEEPSPEED\nnum_processes: 2\n"
