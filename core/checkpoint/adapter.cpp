@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/base/files.hpp"
 #include "core/base/strict_json.hpp"
@@ -19,15 +20,19 @@ using Json = nlohmann::json;
 constexpr uint64_t kMaxConfigBytes = 1 << 20;
 constexpr char kWeight[] = ".weight", kA[] = ".lora_A.weight", kB[] = ".lora_B.weight";
 constexpr char kPrefix[] = "base_model.model.";
+constexpr std::string_view kInit = "init_lora_weights";
 
-// Keys that change the mathematics, and the values that mean "not used". A key that is absent has
+// Keys that change the mathematics, and the values for which Yoke has it. A key that is absent has
 // one of them.
-struct Unused {
+struct Allowed {
   const char* key;
   std::vector<Json> values;
 };
-const std::vector<Unused>& unused_keys() {
-  static const std::vector<Unused> keys = {
+const std::vector<Allowed>& checked_keys() {
+  static const std::vector<Allowed> keys = {
+      // PiSSA, OLoRA, CorDA, LoRA-GA and LoftQ change the weights of the model before the training,
+      // so the adapter does not belong to the weights in the model's files.
+      {"init_lora_weights", {true, false, "gaussian", "orthogonal", "eva"}},
       {"bias", {"none"}},
       {"use_dora", {false}},
       {"use_rslora", {false}},
@@ -41,9 +46,23 @@ const std::vector<Unused>& unused_keys() {
       {"modules_to_save", {nullptr, Json::array()}},
       {"target_parameters", {nullptr, Json::array()}},
       {"trainable_token_indices", {nullptr}},
-      {"corda_config", {nullptr}},
-      {"eva_config", {nullptr}},
   };
+  return keys;
+}
+
+// Keys that are read elsewhere, or that do not change what a stored adapter computes.
+const std::set<std::string>& other_keys() {
+  static const std::set<std::string> keys = {"peft_type",       "r",
+                                             "lora_alpha",      "target_modules",
+                                             "fan_in_fan_out",  "auto_mapping",
+                                             "revision",        "base_model_name_or_path",
+                                             "inference_mode",  "task_type",
+                                             "peft_version",    "lora_dropout",
+                                             "layers_pattern",  "qalora_group_size",
+                                             "megatron_config", "megatron_core",
+                                             "loftq_config",    "eva_config",
+                                             "corda_config",    "lora_ga_config",
+                                             "runtime_config",  "ensure_weight_tying"};
   return keys;
 }
 
@@ -51,6 +70,32 @@ std::string allowed_text(const std::vector<Json>& values) {
   std::vector<std::string> texts;
   for (const Json& value : values) texts.push_back(value.dump());
   return join(texts);
+}
+
+void check_keys(const Json& json, std::vector<std::string>& faults) {
+  std::set<std::string> known = other_keys();
+  for (const Allowed& allowed : checked_keys()) {
+    known.insert(allowed.key);
+    const auto at = json.find(allowed.key);
+    if (at == json.end() ||
+        std::find(allowed.values.begin(), allowed.values.end(), *at) != allowed.values.end())
+      continue;
+    faults.push_back(concat(allowed.key, " = ", at->dump(), "; allowed: ") +
+                     allowed_text(allowed.values) + ", or no such key");
+    if (allowed.key == kInit)
+      faults.back() +=
+          "; others may have changed the weights of the model: let PEFT convert the adapter with "
+          "save_pretrained(..., path_initial_model_for_weight_conversion=...)";
+  }
+  // New versions of PEFT have new kinds of adapters, which are not used if their key is empty.
+  for (const auto& [key, value] : json.items()) {
+    if (known.contains(key) || value.is_null() || value == false || value == "" ||
+        (value.is_structured() && value.empty()))
+      continue;
+    faults.push_back(concat(key, " = ", value.dump()) +
+                     "; Yoke does not know this key, which may change what the adapter computes; "
+                     "allowed: null, false, or no such key");
+  }
 }
 
 std::vector<std::string> targets_of(const Json& json, std::vector<std::string>& faults) {
@@ -113,14 +158,7 @@ AdapterConfig parse_adapter_config(const std::string& text, const std::string& w
   } else if (transposed != json.end()) {
     faults.push_back(concat("fan_in_fan_out = ", transposed->dump()) + "; allowed: true, false");
   }
-  for (const Unused& unused : unused_keys()) {
-    const auto at = json.find(unused.key);
-    if (at == json.end() ||
-        std::find(unused.values.begin(), unused.values.end(), *at) != unused.values.end())
-      continue;
-    faults.push_back(concat(unused.key, " = ", at->dump(), "; allowed: ") +
-                     allowed_text(unused.values) + ", or no such key");
-  }
+  check_keys(json, faults);
   for (std::string& fault : faults) fault = where + ": " + fault;
   if (!faults.empty()) throw Error(YOKE_INVALID_ARGUMENT, join(faults, "\n"));
   return config;
