@@ -118,7 +118,18 @@ class Writer {
           "optimizer.weight_decay", "0", "with sgd the decay of nanotron is not decoupled");
     lines_.number("optimizer.weight_decay", "train.weight_decay");
     write_decay();
-    lines_.number("optimizer.clip_grad", "train.clip");
+    write_clip();
+  }
+  // Only null turns clipping off in nanotron.
+  void write_clip() {
+    const char* const key = "optimizer.clip_grad";
+    const auto clip = config_.number(key);
+    if (config_.is_given(key) && clip && *clip <= 0)
+      return lines_.refuse(key,
+                           "null, a number above 0",
+                           "nanotron multiplies the gradients by 0 or less then; null does not "
+                           "clip");
+    lines_.number(key, "train.clip");
   }
   // Returns a number of things, which is refused if it is not from 1 to a million: the products of
   // three of them fit into 64 bits. std::nullopt: it was refused, or is missing.

@@ -8,7 +8,9 @@
 //
 // The host's schedules have the same rates with first_step = 0: "linear" and "cosine" if the decay
 // follows the warmup, else "wsd". What they cannot express is refused: a decay that starts within
-// the warmup, and the rate 0 that a linear warmup of 0 steps gives the first update.
+// the warmup, and the rate 0 that a linear warmup of 0 steps gives the first update. With w = 0 and
+// d = 0 the rate is lr * lr, because nanotron then returns lr where LambdaLR expects a factor of
+// lr. This is refused as well.
 #include "plugins/nanotron_compat/config/schedule_lines.hpp"
 
 #include <string>
@@ -46,6 +48,11 @@ class Writer {
     const double least = config_.number(kMinRate).value_or(*rate);
     const bool is_linear = config_.word(kWarmupStyle) == "linear";
     if (!is_valid(*rate, least)) return;
+    if (warmup == 0 && config_.integer(kDecaySteps) == 0)
+      return refuse(kDecaySteps,
+                    "unset, 1 or more",
+                    "without a warmup and a decay nanotron trains with the square of "
+                    "learning_rate; leave it out for a constant rate");
     if (least == *rate) {
       // A linear warmup of 0 steps is one of 1 step: its first rate is 0, and the next one is lr.
       write_warmup(is_linear ? std::max<int64_t>(warmup, 1) : 0);

@@ -61,7 +61,7 @@ constexpr Key kRunRows[] = {
     {"optimizer.adam_beta1", kRun, kNumber, "", "", "must equal train.betas[0]"},
     {"optimizer.adam_beta2", kRun, kNumber, "", "", "must equal train.betas[1]"},
     {"optimizer.adam_eps", kRun, kNumber, "", "", "must equal train.eps"},
-    {"optimizer.clip_grad", kRun, kNumber, "0", "", "must equal train.clip; null is 0"},
+    {"optimizer.clip_grad", kRun, kNumber, "0", "", "must equal train.clip; null is its 0, and the 0 of nanotron is refused"},
     {"optimizer.learning_rate_scheduler.learning_rate", kRun, kNumber, "", "", "must equal train.lr"},
     {"optimizer.learning_rate_scheduler.lr_decay_starting_step", kRun, kInt, "", "", "step after which the rate decays; the default is lr_warmup_steps"},
     {"optimizer.learning_rate_scheduler.lr_decay_steps", kRun, kInt, "", "", "length of the decay; the default is tokens.train_steps minus lr_warmup_steps"},

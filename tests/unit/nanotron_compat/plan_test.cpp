@@ -115,6 +115,8 @@ TEST(Run, ThatDiffersFromTheFileIsRefusedWithBothValues) {
       {"1.0e-08", "1.0e-06", "train.eps = 1e-06, but the run has 1e-08"},
       {"weight_decay: 0.1", "weight_decay: 0.2", "train.weight_decay = 0.2, but the run has 0.1"},
       {"clip_grad: 1.0", "clip_grad: 0.5", "it means train.clip = 0.5, but the run has 1"},
+      {"clip_grad: 1.0", "clip_grad: 0.0", "clip_grad = 0.0; allowed: null, a number above 0"},
+      {"clip_grad: 1.0", "clip_grad: -1.0", "clip_grad = -1.0; allowed: null, a number above 0"},
       {"  dtype: float32\n", "", "precision.param = \"bf16\", but the run has \"fp32\""},
       {"name: adamW", "name: sgd", "train.optimizer = \"sgd\", but the run has \"adamw\""},
   };
