@@ -142,7 +142,7 @@ class Hub::Server {
         return;
       }
       if (logic_->has_too_many_strangers()) close(logic_->oldest_stranger());
-      configure_connection(fd.get());
+      configure_connection(fd.get(), logic_->lost_after());
       const int id = ++last_id_;
       logic_->connected(id, far_address(fd.get()), near_address(fd.get()), Clock::now());
       sockets_[id].fd = std::move(fd);

@@ -59,6 +59,8 @@ class HubLogic {
   virtual std::string missing() const = 0;
   // Returns true if no member needs the hub any more.
   virtual bool finished() const = 0;
+  // Returns the time after which a silent member is lost; 0 = never.
+  virtual std::chrono::milliseconds lost_after() const = 0;
 
   static constexpr std::chrono::milliseconds kBeat{250};  // between two beats of a member
 };

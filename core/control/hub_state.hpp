@@ -61,6 +61,7 @@ class HubState final : public HubLogic {
   int oldest_stranger() const override { return handshakes_.oldest_stranger(); }
   // Returns true if all ranks have left, or know why the run has ended.
   bool finished() const override;
+  std::chrono::milliseconds lost_after() const override { return options_.lost_after; }
 
  private:
   enum class Phase { kGathering, kRunning, kRefused, kFailed };

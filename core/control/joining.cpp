@@ -78,7 +78,7 @@ std::unique_ptr<Member> Member::join(const std::function<ControlAddress()>& wher
   int strange_answers = 0;
   for (;;) {
     const ControlAddress at = where();
-    HubSocket socket = connect_to_hub(at);
+    HubSocket socket = connect_to_hub(at, options.lost_after);
     if (!socket.has_address) {
       wait.pause(no_address_text(at.host, socket.fault), YOKE_INVALID_ARGUMENT);
       continue;
@@ -127,7 +127,7 @@ void Member::decline(const ControlAddress& at,
   try {
     const auto until = Clock::now() + kDecline;
     HubSocket socket;
-    while (!(socket = connect_to_hub(at)).fd.open()) {
+    while (!(socket = connect_to_hub(at, options.lost_after)).fd.open()) {
       if (Clock::now() > until) return;
       std::this_thread::sleep_for(kBetweenAttempts);
     }

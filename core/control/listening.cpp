@@ -8,8 +8,9 @@
 #include <poll.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
-#include <chrono>
+#include <climits>
 #include <cstring>
 
 #include "core/base/network.hpp"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr std::chrono::seconds kLookup{10};
 constexpr int kConnectMilliseconds = 1000;
-constexpr unsigned kUserTimeoutMilliseconds = 3000;
+constexpr std::chrono::milliseconds kAfterLost{1000};
 
 std::string reason(int error = errno) {
   return std::strerror(error);
@@ -40,15 +41,14 @@ bool unix_address(const std::string& path, sockaddr_un& address, std::string& fa
 
 }  // namespace
 
-// The kernel drops a connection whose data nobody acknowledges, so that no write waits for ever.
-void configure_connection(int socket) {
+// The kernel drops a connection whose data nobody acknowledges. It must not do so before this
+// program takes the other side for lost, because lost_after says how long a network may be silent.
+void configure_connection(int socket, std::chrono::milliseconds lost_after) {
   const int yes = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  ::setsockopt(socket,
-               IPPROTO_TCP,
-               TCP_USER_TIMEOUT,
-               &kUserTimeoutMilliseconds,
-               sizeof kUserTimeoutMilliseconds);
+  if (lost_after.count() == 0) return;
+  const int limit = static_cast<int>(std::min<int64_t>((lost_after + kAfterLost).count(), INT_MAX));
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof limit);
 }
 
 namespace {
@@ -73,7 +73,6 @@ FileDescriptor connected(int family, const sockaddr* address, socklen_t size, st
       return {};
     }
   }
-  if (family != AF_UNIX) configure_connection(fd.get());
   return fd;
 }
 
@@ -111,7 +110,7 @@ FileDescriptor listen_for_members(const ControlAddress& at, bool one_machine, st
   return fd;
 }
 
-HubSocket connect_to_hub(const ControlAddress& at) {
+HubSocket connect_to_hub(const ControlAddress& at, std::chrono::milliseconds lost_after) {
   HubSocket result;
   if (at.socket.empty()) {
     const SocketAddress there = resolve_within(at.host, at.port, kLookup);
@@ -120,6 +119,7 @@ HubSocket connect_to_hub(const ControlAddress& at) {
     if (result.has_address) {
       const auto* address = reinterpret_cast<const sockaddr*>(&there.socket);
       result.fd = connected(there.socket.ss_family, address, there.size, result.fault);
+      if (result.fd.open()) configure_connection(result.fd.get(), lost_after);
     }
     return result;
   }

@@ -1,6 +1,7 @@
 // Where the hub listens, and how this process reaches it.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "core/base/file_descriptor.hpp"
@@ -30,11 +31,12 @@ struct HubSocket {
   bool has_address = true;  // false: the host could not be looked up
 };
 // Waits at most ten seconds for a name server and one second for the connection.
-HubSocket connect_to_hub(const ControlAddress& at);
+HubSocket connect_to_hub(const ControlAddress& at, std::chrono::milliseconds lost_after);
 
 // Sets the options of a control connection: no delay, and a limit for data that nobody
-// acknowledges. Without effect on a Unix socket.
-void configure_connection(int socket);
+// acknowledges, which is a second longer than lost_after; 0 = the kernel's own limit, about 15
+// minutes. Without effect on a Unix socket.
+void configure_connection(int socket, std::chrono::milliseconds lost_after);
 
 // Returns the numeric address of the near or far end of a socket; "" for a Unix socket.
 std::string near_address(int socket);

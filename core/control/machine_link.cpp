@@ -30,10 +30,11 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBetweenAttempts{200};
 constexpr std::chrono::seconds kBetweenReports{5};
-constexpr milliseconds kVerdict{5000};
+// Added to lost_after, for which the hub may be silent.
+constexpr milliseconds kVerdict{3000};
 constexpr milliseconds kLastWords{1000};
-// In this time the hub notices that an earlier launcher is gone.
-constexpr milliseconds kTaken{10'000};
+// The hub notices within lost_after and this time that an earlier launcher is gone.
+constexpr milliseconds kTaken{8000};
 constexpr milliseconds kOwnGap{1000};  // as in hub_presence.cpp
 constexpr int kStrangeAnswers =
     3;  // number of answers of another program after which the wait ends
@@ -121,7 +122,7 @@ std::unique_ptr<HubConnection> MachineLink::Impl::connect() {
       const std::lock_guard lock(mutex);
       if (ending || over) return nullptr;
     }
-    HubSocket socket = connect_to_hub(options.at);
+    HubSocket socket = connect_to_hub(options.at, options.lost_after);
     if (!socket.fd.open()) {
       const std::string what = socket.has_address ? "cannot be reached at " : "has no address: ";
       wait_after("machine 0 " + what + options.at.text() + " (" + socket.fault + ")",
@@ -247,7 +248,7 @@ void MachineLink::Impl::take(const Message& message) {
     give_up(kExitUsage, f[0]);
   } else if (message.type == MessageType::kRetry && f.size() == 1) {
     if (!taken_since) taken_since = Clock::now();
-    if (Clock::now() - *taken_since > kTaken) give_up(kExitUsage, f[0]);
+    if (Clock::now() - *taken_since > options.lost_after + kTaken) give_up(kExitUsage, f[0]);
     throw Error(YOKE_UNAVAILABLE, f[0]);
   } else if (message.type == MessageType::kNews && f.size() == 1) {
     options.print(f[0]);
@@ -343,7 +344,8 @@ AttemptEnd MachineLink::ended(int exit_code) {
   impl_->ended = exit_code;
   impl_->verdict.reset();
   impl_->say(MessageType::kEnded, {concat(exit_code)});
-  impl_->changed.wait_for(lock, kVerdict, [&] { return impl_->verdict || impl_->over; });
+  impl_->changed.wait_for(
+      lock, impl_->options.lost_after + kVerdict, [&] { return impl_->verdict || impl_->over; });
   impl_->ended.reset();
   impl_->attempt.clear();
   return impl_->verdict.value_or(AttemptEnd::kOwn);

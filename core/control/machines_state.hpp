@@ -69,6 +69,7 @@ class MachinesState final : public HubLogic {
   std::string missing() const override;
   // Returns true if the run is over. After refuse(), all machines must have come to learn it.
   bool finished() const override;
+  std::chrono::milliseconds lost_after() const override { return options_.lost_after; }
 
  private:
   enum class Phase { kGathering, kPlanning, kRunning, kOver };

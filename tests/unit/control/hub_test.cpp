@@ -2,11 +2,15 @@
 #include "core/control/hub.hpp"
 
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <climits>
 #include <future>
 
 #include "core/control/decline.hpp"
+#include "core/control/hub_connection.hpp"
 #include "core/control/member.hpp"
 #include "tests/support/temp_folder.hpp"
 #include "yoke/error.hpp"
@@ -206,13 +210,54 @@ TEST_F(HubTest, Rank0ThatDeclinesTellsTheOthers) {
   EXPECT_THAT(waiting.get(), HasSubstr("rank 0 ("));
 }
 
+// Returns the time, in milliseconds, for which data may be unacknowledged; 0 = the kernel's limit.
+int user_timeout(int socket) {
+  int limit = -1;
+  socklen_t size = sizeof limit;
+  ::getsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, &size);
+  return limit;
+}
+
+// Returns the socket of this process that is connected to this port of 127.0.0.1; -1 = none.
+int connected_to(int port) {
+  for (int fd = 0; fd < 1024; ++fd) {
+    sockaddr_in far{};
+    socklen_t size = sizeof far;
+    const bool named = ::getpeername(fd, reinterpret_cast<sockaddr*>(&far), &size) == 0;
+    if (named && far.sin_family == AF_INET && ntohs(far.sin_port) == port) return fd;
+  }
+  return -1;
+}
+
+// The user says how long the network may be silent, so the kernel must not end a connection before.
+TEST(Connections, OutliveASilenceOfLostAfter) {
+  for (const auto& [lost_after, limit] : {std::pair(seconds(2), 3000),
+                                          std::pair(seconds(20), 21'000),
+                                          std::pair(seconds(10'000'000), INT_MAX),
+                                          std::pair(seconds(0), 0)}) {
+    std::string fault;
+    FileDescriptor listener = listen_for_members({"", "127.0.0.1", 0}, true, fault);
+    ASSERT_EQ(fault, "");
+    const ControlAddress at{"", "127.0.0.1", near_port(listener.get())};
+    HubOptions options;
+    options.lost_after = lost_after;
+    const Hub hub(std::move(listener), options, std::function<void(const std::string&)>());
+    HubSocket socket = connect_to_hub(at, lost_after);
+    ASSERT_EQ(socket.fault, "");
+    HubConnection member(std::move(socket.fd), at.text());
+    member.greet(Secret());  // the hub has accepted the connection once it answers
+    EXPECT_EQ(user_timeout(member.fd()), limit);
+    EXPECT_EQ(user_timeout(connected_to(near_port(member.fd()))), limit);
+  }
+}
+
 // Idle connections and nonsense must neither keep ranks out nor cost memory.
 TEST_F(HubTest, StrangersDoNotKeepRanksOut) {
   const auto hub = start(2);
   std::vector<FileDescriptor> idle;
-  for (int i = 0; i < 200; ++i) idle.push_back(connect_to_hub(at_).fd);
+  for (int i = 0; i < 200; ++i) idle.push_back(connect_to_hub(at_, {}).fd);
   for (int i = 0; i < 50; ++i) {
-    const FileDescriptor noise = connect_to_hub(at_).fd;
+    const FileDescriptor noise = connect_to_hub(at_, {}).fd;
     const std::string text(static_cast<size_t>(1 + i * 37), static_cast<char>(i));
     ::send(noise.get(), text.data(), text.size(), MSG_NOSIGNAL);
   }
