@@ -60,7 +60,7 @@ BucketRules rules_of(const YokeModelSummary& part,
                      const compat::Part& shares,
                      const Environment& e,
                      const mesh::Pipeline& pipeline) {
-  const int rank = e.comms.model.carry_up.rank();
+  const int rank = e.comms.model.pp_rank();
   BucketRules rules =
       bucket_rules(part, e.settings, e.comms.reduce.size(), e.comms.copies(), rank == 0);
   for (const mesh::OwnStage& stage : mesh::own_stages(pipeline.stages, rank))

@@ -102,7 +102,7 @@ class DividedModel final : public Part {
         host_(host),
         stages_(stage_plan(*model.summary, division, plan.degree[YOKE_PP])),
         part_(model, division.pipeline.stages, division.mesh, comms, host) {
-    const int rank = comms.carry_up.rank();
+    const int rank = comms.pp_rank();
     const mesh::TensorCuts cuts{division.mesh.sequence_parallel, division.mesh.loss_parallel};
     mesh::StepSpec spec = mesh::compute_steps(stages_, plan.degree[YOKE_PP])[rank];
     spec.micros = static_cast<int>(std::max<int64_t>(1, mesh::micros_of(plan)));

@@ -8,6 +8,19 @@
 #include <vector>
 
 namespace yoke::mesh {
+namespace {
+
+constexpr const char* kMessagePurposes[kMessageComms] = {"outputs down",
+                                                         "outputs down of odd ranks",
+                                                         "outputs up",
+                                                         "outputs up of odd ranks",
+                                                         "gradients down",
+                                                         "gradients down of odd ranks",
+                                                         "gradients up",
+                                                         "gradients up of odd ranks"};
+
+}  // namespace
+
 const YokeCollectives& collectives_of(const YokeHost& host) {
   const YokeHeader* service =
       host.get_service(host.ctx, "yoke.collectives/1", offsetof(YokeCollectives, send));
@@ -119,11 +132,12 @@ ModelComms ModelComms::make(const YokePlan& plan, bool stages_return, const Yoke
     return comm_along({axis}, purpose, plan, host);
   };
   ModelComms comms;
-  comms.carry_up = along(YOKE_PP, "outputs up");
-  comms.grad_down = along(YOKE_PP, "gradients down");
-  if (stages_return) {
-    comms.carry_down = along(YOKE_PP, "outputs down");
-    comms.grad_up = along(YOKE_PP, "gradients up");
+  for (int i = 0; i < kMessageComms; ++i) {
+    const bool grad = (i & kMessageIsGrad) != 0, up = (i & kMessageGoesUp) != 0;
+    // Outputs go down, and gradients up, only between ranks that have several stages.
+    if (grad == up && !stages_return) continue;
+    if ((i & kMessageOfOddRank) != 0 && plan.degree[YOKE_PP] <= 2) continue;
+    comms.messages[i] = along(YOKE_PP, kMessagePurposes[i]);
   }
   comms.tied = along(YOKE_PP, "tied");
   comms.cp = along(YOKE_CP, "dtensor");

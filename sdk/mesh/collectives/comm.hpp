@@ -6,9 +6,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <array>
 #include <initializer_list>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "sdk/mesh/schedule/message_comms.hpp"
 #include "yoke/backend.hpp"
 
 namespace yoke::mesh {
@@ -77,10 +79,9 @@ class Comm {
 // The communicators that dividing a model needs: one per axis and purpose, so that a message never
 // waits in the queue of another kind.
 struct ModelComms {
-  // Ranks of pp, for the messages between stages: outputs and gradients, each to ranks with a
-  // higher or a lower number. NCCL keeps the messages between two ranks of a communicator in one
-  // queue, whatever their direction, so that fewer communicators could block each other.
-  Comm carry_up, carry_down, grad_up, grad_down;
+  // Ranks of pp, for the messages between stages, by message_comm(). Those without messages are
+  // default-constructed.
+  std::array<Comm, kMessageComms> messages;
   Comm tied;                  // ranks of pp, for the gradients of parameters that two of them have
   Comm cp;                    // ranks of cp, for operators on distributed tensors
   Comm tp;                    // ranks of tp, for operators on distributed tensors
@@ -90,6 +91,9 @@ struct ModelComms {
   // to lower ranks as well. Collective over the world. Throws Error(FAILED_PRECONDITION) if the
   // host has no collectives.
   static ModelComms make(const YokePlan& plan, bool stages_return, const YokeHost& host);
+
+  int pp_rank() const { return tied.rank(); }
+  int pp_size() const { return tied.size(); }
 };
 
 // Returns the host's collectives. Throws Error(FAILED_PRECONDITION) if it has none.

@@ -62,13 +62,11 @@ bool StageMessages::idle() const {
 }
 
 const Comm& StageMessages::comm_to(int peer, bool grad) const {
-  if (grad) return peer > rank_ ? comms_.grad_up : comms_.grad_down;
-  return peer > rank_ ? comms_.carry_up : comms_.carry_down;
+  return comms_.messages[message_comm(rank_, peer, grad, comms_.pp_size())];
 }
 
 const Comm& StageMessages::comm_from(int peer, bool grad) const {
-  if (grad) return peer < rank_ ? comms_.grad_up : comms_.grad_down;
-  return peer < rank_ ? comms_.carry_up : comms_.carry_down;
+  return comms_.messages[message_comm(peer, rank_, grad, comms_.pp_size())];
 }
 
 void StageMessages::run(const Action& a, BlockRunner& blocks) {

@@ -39,7 +39,7 @@ RankModel::RankModel(const YokeModel& model,
       host_(host),
       sequence_parallel_(options.sequence_parallel),
       cuts_(param_cuts(*model.summary, comms.tp.rank(), comms.tp.size())),
-      blocks_(stages.blocks_of(comms.carry_up.rank())),
+      blocks_(stages.blocks_of(comms.pp_rank())),
       on_mesh_(ModelOnMesh::make(*model.summary, *torch_.params, options, comms, host)) {
   add_params(stages);
   add_blocks();
@@ -68,7 +68,7 @@ RankModel::RankModel(const YokeModel& model,
 // Adds the parameters that blocks of this rank use, in the order of the whole model.
 void RankModel::add_params(const Stages& stages) {
   const YokeModelSummary& whole = *model_.summary;
-  const int rank = comms_.carry_up.rank();
+  const int rank = comms_.pp_rank();
   const std::vector<std::set<int>> ranks = ranks_of_params(whole, stages);
   for (uint64_t p = 0; p < whole.num_params; ++p) {
     if (ranks[p].count(rank) == 0) continue;
@@ -121,7 +121,7 @@ void RankModel::fill(int64_t param, int64_t begin, int64_t count, float* dst) co
 
 bool RankModel::counts(int64_t param) const {
   const bool cut = cuts_[whole_[param]].run > 0;
-  const int rank = comms_.carry_up.rank(), other = partners_[param];
+  const int rank = comms_.pp_rank(), other = partners_[param];
   return (cut || comms_.tp.rank() == 0) && (other == OwnStage::kNoRank || rank < other);
 }
 
@@ -165,7 +165,7 @@ int32_t RankModel::relay(const YokeCheckpointArgs& args,
   const int64_t over_tp = cut.run > 0 ? 1 : comms_.tp.size();
   shown.shape = whole.shape;
   shown.replica = piece.replica * over_tp + (cut.run > 0 ? 0 : comms_.tp.rank());
-  if (partners_[param] != OwnStage::kNoRank && partners_[param] < comms_.carry_up.rank())
+  if (partners_[param] != OwnStage::kNoRank && partners_[param] < comms_.pp_rank())
     shown.replica += (whole.trainable != 0 ? copies.trainable : copies.frozen) * over_tp;
   for (const ParamSpan& span : cut.spans(piece.begin, piece.count)) {
     shown.begin = span.begin;

@@ -13,6 +13,7 @@
 #include <map>
 #include <utility>
 
+#include "sdk/mesh/schedule/message_comms.hpp"
 #include "sdk/mesh/schedule/walk.hpp"
 
 namespace yoke::mesh {
@@ -35,18 +36,38 @@ struct Link {
   auto operator<=>(const Link&) const = default;
 };
 
-// Identifies a message on its link by the later of the two stages that it connects.
-struct MessageKey {
-  int stage, micro;
+// A message on its link. It is identified by the later of the two stages that it connects.
+struct Message {
+  Link link;
+  int stage, micro;  // micro: kHeader for the description of an output
 
-  bool operator==(const MessageKey&) const = default;
+  bool operator==(const Message&) const = default;
+};
+constexpr int kHeader = -1;
+
+// The messages that a rank sends and receives in one communicator, in the order in which it issues
+// them. c10d puts them on one stream, so only the first that is not over can be carried out.
+struct Queue {
+  std::vector<Message> issued;
+  size_t over = 0;  // the number of messages that are over
+
+  bool is_empty() const { return over == issued.size(); }
+  const Message& head() const { return issued[over]; }
+  bool has(const Message& m) const {
+    return std::find(issued.begin(), issued.end(), m) != issued.end();
+  }
+  bool is_over(const Message& m) const {
+    const auto end = issued.begin() + static_cast<long>(over);
+    return std::find(issued.begin(), end, m) != end;
+  }
 };
 
 // Runs all lists side by side. A collective is over when every rank of its communicator has issued
-// it, and a message when both ranks have.
+// it, and a message when it is the head of the queues of both ranks.
 class Ranks {
  public:
-  // receive_late: a message is received from its Wait action on, not from its Receive action on.
+  // receive_late: a message is received from its Wait action on, not from its Receive action on,
+  // and before the first output of a stage both ranks wait for its header.
   Ranks(const std::vector<StepSpec>& specs,
         const std::vector<std::vector<Action>>& lists,
         bool receive_late)
@@ -126,28 +147,54 @@ class Ranks {
   // Carries out an action on a message. Returns false if it has to wait for the peer.
   bool pass(int rank, const Action& a, const MessageInfo& info) {
     const int peer = rank % per_stage_ + a.peer * per_stage_;
-    const bool sends = info.is_sent();
-    const Link link = sends ? Link{rank, peer, info.grad} : Link{peer, rank, info.grad};
-    const MessageKey key{a.stage + (info.is_at_output() ? 1 : 0), a.micro};
-    std::vector<MessageKey>& own = sends ? sent_[link] : received_[link];
-    const std::vector<MessageKey>& theirs = sends ? received_[link] : sent_[link];
-    const bool known = std::find(own.begin(), own.end(), key) != own.end();
-    const bool starts = receive_late_ && !sends
-                            ? info.step == MessageInfo::kWait && !known
-                            : info.step == MessageInfo::kSend || info.step == MessageInfo::kReceive;
-    if (starts) {
-      own.push_back(key);
-      const size_t last = own.size() - 1;
-      if (theirs.size() > last && theirs[last] != key) {
+    const Link link = info.is_sent() ? Link{rank, peer, info.grad} : Link{peer, rank, info.grad};
+    const Message message{link, a.stage + (info.is_at_output() ? 1 : 0), a.micro};
+    const Queue& own = queue_of(rank, link);
+    const bool receives_now =
+        info.step == (receive_late_ ? MessageInfo::kWait : MessageInfo::kReceive);
+    if ((info.step == MessageInfo::kSend || receives_now) && !own.has(message)) {
+      const Message header{link, message.stage, kHeader};
+      if (receive_late_ && !info.grad) {
+        if (!own.has(header)) issue(rank, header);
+        if (!own.is_over(header)) return false;
+      }
+      issue(rank, message);
+    }
+    return info.step == MessageInfo::kSend || info.step == MessageInfo::kReceive ||
+           own.is_over(message);
+  }
+
+  Queue& queue_of(int rank, const Link& link) {
+    const int ranks = static_cast<int>(lists_.size()) / per_stage_;
+    const int comm = message_comm(link.from / per_stage_, link.to / per_stage_, link.grads, ranks);
+    return queues_[{rank, comm}];
+  }
+
+  void issue(int rank, const Message& message) {
+    Queue& own = queue_of(rank, message.link);
+    own.issued.push_back(message);
+    carry_out(rank, own);
+  }
+
+  // Carries out all messages that can be, beginning with those of a rank.
+  void carry_out(int rank, Queue& own) {
+    while (!own.is_empty()) {
+      const Message head = own.head();
+      const int peer = rank == head.link.from ? head.link.to : head.link.from;
+      Queue& theirs = queue_of(peer, head.link);
+      if (theirs.is_empty() || theirs.head().link != head.link) return;
+      if (theirs.head() != head) {
+        const Action& a = lists_[rank][next_[rank]];
         faults_.push_back({rank,
                            static_cast<int>(next_[rank]),
                            CheckedRule::kPairing,
                            to_string(a) + " meets another message"});
+        return;
       }
+      ++own.over;
+      ++theirs.over;
+      carry_out(peer, theirs);
     }
-    if (info.step == MessageInfo::kSend || info.step == MessageInfo::kReceive) return true;
-    const auto at = std::find(own.begin(), own.end(), key);
-    return at != own.end() && theirs.size() > static_cast<size_t>(at - own.begin());
   }
 
   // Issues the action's collective, if it has one. A waiting rank tries the same action again
@@ -210,9 +257,9 @@ class Ranks {
   const bool receive_late_;
   const StepSpec& spec_;  // spec of the first stage; shards and replicas are the same for all
   const std::vector<std::vector<Action>>& lists_;
-  int per_stage_;                                            // ranks with the same stages
-  int tp_;                                                   // ranks of tp
-  std::map<Link, std::vector<MessageKey>> sent_, received_;  // messages in the order of issue
+  int per_stage_;                                // ranks with the same stages
+  int tp_;                                       // ranks of tp
+  std::map<std::pair<int, int>, Queue> queues_;  // by rank and message_comm()
   // For each rank and peer, the exchanges that the rank has reached, as indices in its list.
   std::map<std::pair<int, int>, std::vector<int>> exchanges_;
   std::vector<size_t> next_;                                    // next action, by rank

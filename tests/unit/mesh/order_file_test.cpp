@@ -46,25 +46,45 @@ TEST(OrderFile, HasEveryScheduleOfItsOwn) {
   }
 }
 
-// A list of the file is built and checked like any other.
-TEST(OrderFile, LeadsToAListThatTheCheckerAccepts) {
-  const auto given =
-      std::make_shared<GivenOrders>(parse_orders("0F0,0F1,0B0,0B1\n,1F0,1I0,1F1,1W0,1B1\n"));
+// Returns what the checker finds in the lists of a file, if every stage has one block.
+std::vector<ScheduleFault> faults_of(const std::string& text) {
+  const auto given = std::make_shared<GivenOrders>(parse_orders(text));
+  const Stages stages = cut_by_sizes(given->rank_of, std::vector<int>(given->rank_of.size(), 1));
   std::vector<StepSpec> specs;
   std::vector<std::vector<Action>> lists;
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < static_cast<int>(given->of_rank.size()); ++rank) {
     StepSpec spec;
-    spec.units = {{true, 128, 128}};
-    spec.blocks = {{0}};
-    spec.micros = 2;
-    spec.pipeline =
-        pipeline_spec(PipelineKind::k1F1B, cut_by_sizes(given->rank_of, {1, 1}), rank, 0);
+    for (size_t b = 0; b < stages.blocks_of(rank).size(); ++b) {
+      spec.units.push_back({true, 128, 128});
+      spec.blocks.push_back({static_cast<int>(b)});
+    }
+    spec.micros = given->micros;
+    spec.pipeline = pipeline_spec(PipelineKind::k1F1B, stages, rank, 0);
     spec.pipeline.given = given;
     specs.push_back(spec);
     lists.push_back(build_schedule(spec));
   }
-  const auto faults = check_ranks(specs, lists);
+  return check_ranks(specs, lists);
+}
+
+// A list of the file is built and checked like any other.
+TEST(OrderFile, LeadsToAListThatTheCheckerAccepts) {
+  const auto faults = faults_of("0F0,0F1,0B0,0B1\n,1F0,1I0,1F1,1W0,1B1\n");
   EXPECT_TRUE(faults.empty()) << faults[0].text;
+}
+
+// Rank 2 receives the outputs of stages 0 and 4 from rank 0, and sends that of stage 1 to rank 3.
+// The ranks 0 and 2 send to higher ranks in the same communicator. Rank 2 receives ahead, so it
+// sends the output of stage 1 only after that of stage 4 has come, which depends on it.
+TEST(OrderFile, WhatWouldHangOnAStreamOfACommunicatorIsFound) {
+  const char* const orders =
+      "0F0,4F0,4B0,0B0\n"
+      "3F0,3B0\n"
+      "1F0,5F0,5B0,1B0\n"
+      "2F0,2B0\n";
+  const auto faults = faults_of(orders);
+  ASSERT_FALSE(faults.empty());
+  EXPECT_EQ(faults[0].rule, CheckedRule::kDeadlock);
 }
 
 TEST(OrderFile, SaysWhatIsWrongAndWhere) {

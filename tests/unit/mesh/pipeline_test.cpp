@@ -6,6 +6,7 @@
 #include <map>
 
 #include "sdk/mesh/schedule/checker.hpp"
+#include "sdk/mesh/schedule/message_comms.hpp"
 #include "tests/unit/mesh/chain_pipeline.hpp"
 #include "tests/unit/mesh/random_plan.hpp"
 
@@ -66,6 +67,27 @@ std::vector<StepSpec> random_pipeline(Dice& dice) {
   return specs;
 }
 
+// If it did both, its sends would wait for messages from ranks that wait for these sends.
+TEST(Pipeline, ARankNeverSendsInACommunicatorInWhichItReceives) {
+  for_each_case([](const Case& c) {
+    const std::vector<int> rank_of = place_stages(info_of(c.kind).placement, c.ranks, c.chunks);
+    std::map<std::pair<int, int>, std::pair<int, int>> link_of;  // of a rank in a communicator
+    const auto add = [&](int rank, int from, int to, bool grad) {
+      const int comm = message_comm(from, to, grad, c.ranks);
+      EXPECT_EQ((link_of.try_emplace({rank, comm}, from, to).first->second), std::pair(from, to))
+          << c.text() << " rank " << rank;
+    };
+    for (size_t s = 0; s + 1 < rank_of.size(); ++s) {
+      const int low = rank_of[s], high = rank_of[s + 1];
+      if (low == high) continue;
+      for (const int rank : {low, high}) {
+        add(rank, low, high, /*grad=*/false);
+        add(rank, high, low, /*grad=*/true);
+      }
+    }
+  });
+}
+
 TEST(Pipeline, EveryStageRunsOnceForEachMicroBatchAndAddsGradientsInTheirOrder) {
   for_each_case([](const Case& c) {
     const std::vector<int> rank_of = place_stages(info_of(c.kind).placement, c.ranks, c.chunks);
@@ -89,9 +111,13 @@ TEST(Pipeline, EveryStageRunsOnceForEachMicroBatchAndAddsGradientsInTheirOrder) 
 TEST(Pipeline, TheListsOfAllRanksFitTogether) {
   int cases = 0;
   for_each_case([&](const Case& c) {
-    const std::vector<StepSpec> specs = chain(c);
-    const auto faults = check_ranks(specs, lists_of(specs));
-    EXPECT_TRUE(faults.empty()) << c.text() << "\n" << text(faults);
+    std::vector<StepSpec> specs = chain(c);
+    for (const bool forward_only : {false, true}) {
+      for (StepSpec& spec : specs) spec.forward_only = forward_only;
+      const auto faults = check_ranks(specs, lists_of(specs));
+      EXPECT_TRUE(faults.empty()) << c.text() << (forward_only ? " evaluation\n" : "\n")
+                                  << text(faults);
+    }
     ++cases;
   });
   EXPECT_GT(cases, 600);
