@@ -59,7 +59,7 @@ void replace_cuda_runtime(DeviceRuntime* runtime, bool emulates) {
 }
 
 bool runs_on(c10::Device device) {
-  return device.is_cuda() || (emulating && device.is_cpu());
+  return device.is_cuda() || (emulating && (device.is_cpu() || device.is_meta()));
 }
 
 }  // namespace yoke

@@ -151,8 +151,8 @@ DeviceRuntime& cuda_runtime();
 bool has_cuda_library();
 
 // Makes cuda_runtime() return `runtime` from now on, or the loaded one again if it is NULL.
-// emulates: runs_on() becomes true for the CPU, so that whole models use the runtime's operators.
-// For tests. Not thread-safe.
+// emulates: runs_on() becomes true for the CPU and for meta tensors, so that whole models use the
+// runtime's operators. For tests. Not thread-safe.
 void replace_cuda_runtime(DeviceRuntime* runtime, bool emulates = false);
 
 // Returns whether the operators of cuda_runtime() are those for tensors on this device. Loads

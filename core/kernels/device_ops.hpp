@@ -16,17 +16,8 @@ namespace yoke::ops::device {
 // sharded tensor, has no storage of its own and must intercept every ATen operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
 
-// Angles must be fp64 for an x in fp64, and fp32 for all other types.
-bool rotary_takes(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
-// Saves only the angles for the backward.
-QueriesAndKeys rotary(const at::Tensor& q,
-                      const at::Tensor& k,
-                      const at::Tensor& cos,
-                      const at::Tensor& sin);
 // Saves x, the weight and one number for each row for the backward.
 Normed rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-// Saves gate and up for the backward, but not silu(gate), which is computed again.
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // Saves the logits for the backward, which overwrites them with their gradient. If a target is out
 // of range, the result is NaN.
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& targets);

@@ -6,40 +6,28 @@
 //   y_i = x W_i^T + b_i    dx = sum_i dy_i W_i    dW_i = dy_i^T x    db_i = sum of dy_i's rows
 //
 // The nodes are the same on the CPU and on a device; only multiply() differs. On a device dW_i is
-// added to the backend's sum by the product itself, even if the sum has a wider type. Weights that
-// are neighbours in memory are multiplied there as one matrix, because a narrow product does not
-// fill a large GPU.
+// added to the backend's sum by the product itself, even if the sum has a wider type.
+//
+// Weights that are neighbours in memory are multiplied as one matrix. A narrow product does not
+// fill a large GPU, and on a CPU each product costs several microseconds before it starts. One
+// product may round differently from several, so whether products are joined depends only on the
+// weights and on the layout of dy. It does not depend on whether gradients are deferred, or on
+// where they go. Otherwise the ranks of a pipeline, some of which defer gradients, would train
+// differently from one rank.
 #include <algorithm>
 
 #include "core/cuda/device_runtime.hpp"
 #include "core/kernels/fused_support.hpp"
 #include "core/kernels/neighbours.hpp"
+#include "core/kernels/products.hpp"
 #include "core/kernels/weight_gradients.hpp"
 
 namespace yoke::ops::fused {
 namespace {
 
-at::Tensor rows_of(const at::Tensor& t) {
-  return t.view({-1, t.size(-1)});
-}
-
 // Returns t, or a copy, such that rows_of() is a matrix with contiguous rows at equal distances.
 at::Tensor with_regular_rows(const at::Tensor& t) {
   return runs_on(t.device()) && has_regular_rows(t, t.size(-1)) ? t : t.contiguous();
-}
-
-// Returns a tensor for a product. A device multiplies faster if rows begin at multiples of 16
-// bytes, which they do not in the logits of a model with, e.g., 50257 tokens. There the rows begin
-// further apart. In a narrow result the gaps would cost too much memory.
-at::Tensor empty_product(const std::vector<int64_t>& sizes, const at::TensorOptions& options) {
-  constexpr int64_t kRow = 64, kNarrow = 512;  // elements
-  const auto row_bytes = sizes.back() * static_cast<int64_t>(options.dtype().itemsize());
-  if (row_bytes % 16 == 0 || sizes.back() < kNarrow || !runs_on(options.device()))
-    return at::empty(sizes, options);
-  std::vector<int64_t> strides(sizes.size(), 1);
-  int64_t stride = (sizes.back() + kRow - 1) / kRow * kRow;
-  for (size_t i = sizes.size() - 1; i-- > 0; stride *= sizes[i]) strides[i] = stride;
-  return at::empty_strided(sizes, strides, options);
 }
 
 std::vector<int64_t> with_last(const at::Tensor& t, int64_t last) {
@@ -68,42 +56,6 @@ at::Tensor kept_input(const at::Tensor& input, at::TensorList weights) {
   return needed ? input : at::Tensor();
 }
 
-// Returns whether LibTorch computes products of this type fast. For bf16 it uses oneDNN, but
-// without AVX-512 plain loops, which are up to thirty times slower than products in fp32. For fp16
-// it uses plain loops on all but the newest processors.
-bool has_fast_products(at::ScalarType type) {
-  if (type == at::kHalf) return false;
-  if (type != at::kBFloat16) return true;
-#if defined(__x86_64__)
-  static const bool wide_vectors = __builtin_cpu_supports("avx512bw") &&
-                                   __builtin_cpu_supports("avx512vl") &&
-                                   __builtin_cpu_supports("avx512dq");
-  return wide_vectors && at::globalContext().userEnabledMkldnn();
-#else
-  return false;
-#endif
-}
-
-// Computes out [M, N] = a [M, K] b [K, N], plus `add` [M, N] or [N] if it is given. `add` may be
-// `out`.
-void multiply(at::Tensor out,
-              const at::Tensor& a,
-              const at::Tensor& b,
-              const at::Tensor& add = {}) {
-  const bool is_bias = add.defined() && add.dim() == 1;
-  if (runs_on(out.device()) && !is_bias) {
-    cuda_runtime().multiply(out, a, b, add);
-  } else if (out.is_cpu() && !has_fast_products(out.scalar_type())) {
-    at::Tensor sum = at::mm(a.to(at::kFloat), b.to(at::kFloat));
-    if (add.defined()) sum.add_(add);
-    out.copy_(sum);
-  } else if (add.defined()) {
-    at::addmm_out(out, add, a, b);
-  } else {
-    at::mm_out(out, a, b);
-  }
-}
-
 // Returns x [..., in] times a weight, plus the bias if it is defined. The product is written into a
 // fresh tensor, because a view of a product would be another node.
 at::Tensor product(const at::Tensor& x,
@@ -127,49 +79,6 @@ variable_list joint_products(const at::Tensor& x, at::TensorList weights) {
   return parts_of(out, columns);
 }
 
-// Adds a^T b, the gradient of one weight or of neighbouring ones, to the sums that the backend
-// keeps, and returns true. Returns false if that would not save a pass over memory, or if there are
-// no such sums that are neighbours, too.
-bool add_to_sums(at::TensorList weights, const at::Tensor& a, const at::Tensor& b) {
-  if (!a.has_storage()) return false;
-  std::vector<GradientSums::Sum*> sums;
-  variable_list parts;
-  for (const at::Tensor& weight : weights) {
-    GradientSums::Sum* const sum = sum_of(weight);
-    if (sum == nullptr || (!sums.empty() && sum->written != sums[0]->written)) return false;
-    sums.push_back(sum);
-    parts.push_back(sum->values.view({-1, b.size(1)}));
-  }
-  if (!are_stacked(parts)) return false;
-  const at::Tensor values = stacked(parts);
-  const at::ScalarType type = a.scalar_type(), sum_type = values.scalar_type();
-  const bool written = sums[0]->written;
-  if (runs_on(a.device())) {
-    if (sum_type != type && !(sum_type == at::kFloat && a.element_size() == 2)) return false;
-    cuda_runtime().multiply(values, a.t(), b, written ? values : at::Tensor());
-  } else {
-    if (sum_type != type || written || !has_fast_products(type)) return false;
-    multiply(values, a.t(), b);
-  }
-  for (GradientSums::Sum* sum : sums) sum->written = true;
-  return true;
-}
-
-// Returns the gradient of a weight, or leaves it to a sum or a queue and returns an undefined
-// tensor. dy and x are rows. A gradient that comes from the queue goes to the sum as well, so that
-// it is rounded in the same way.
-at::Tensor gradient_of(const at::Tensor& weight,
-                       const at::Tensor& dy,
-                       const at::Tensor& x,
-                       bool input_first) {
-  const at::Tensor &a = input_first ? x : dy, &b = input_first ? dy : x;
-  return now_or_later(weight, [weight, a, b] {
-    if (add_to_sums(weight, a, b)) return at::Tensor();
-    const at::Tensor gradient = weight_gradient(a, b);
-    return weight.dim() == 2 ? gradient : gradient.view(weight.sizes());
-  });
-}
-
 // Returns the gradient of a bias: the sum over the rows, in at least fp32.
 at::Tensor bias_gradient(const at::Tensor& dy) {
   return rows_of(dy).sum(0, /*keepdim=*/false, wide_type(dy)).to(dy.scalar_type());
@@ -186,7 +95,7 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
     const at::Tensor input = x.contiguous();
     variable_list saved{kept_input(input, weights)}, out;
     saved.insert(saved.end(), weights.begin(), weights.end());
-    const bool joins = runs_on(x.device()) && biases.empty() && !input_first;
+    const bool joins = biases.empty() && !input_first;
     for (size_t i = 0, n = 1; i < weights.size(); i += n) {
       n = joined(joins ? weights.size() - i : 1, [&](size_t count) {
         return lifetimes[i + count - 1] == lifetimes[i] && are_stacked(weights.slice(i, count));
@@ -210,7 +119,7 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
     const at::TensorList weights = at::TensorList(saved).slice(1), gradients(dy);
     const bool has_biases = ctx->saved_data["has_biases"].toBool();
     const bool input_first = ctx->saved_data["input_first"].toBool();
-    const bool joins = runs_on(dy[0].device()) && !has_biases && !input_first;
+    const bool joins = !has_biases && !input_first;
     // x, the weights, the biases, input_first and lifetimes.
     variable_list grads(saved.size() + (has_biases ? dy.size() : 0) + 2);
     at::Tensor rows;
@@ -227,9 +136,9 @@ struct LinearsNode : torch::autograd::Function<LinearsNode> {
         const at::Tensor x = rows_of(saved[0]);
         if (n == 1) {
           grads[i + 1] = gradient_of(weights[i], rows_of(dyi), x, input_first);
-        } else if (deferred_weights() || !add_to_sums(weights.slice(i, n), rows_of(dyi), x)) {
-          for (size_t j = i; j < i + n; ++j)
-            grads[j + 1] = gradient_of(weights[j], rows_of(dy[j]), x, input_first);
+        } else {
+          variable_list joint = gradients_of(weights.slice(i, n), gradients.slice(i, n), x);
+          std::move(joint.begin(), joint.end(), grads.begin() + i + 1);
         }
       }
       if (!ctx->needs_input_grad(0)) continue;
@@ -317,17 +226,6 @@ struct ProductOfRowsNode : torch::autograd::Function<ProductOfRowsNode> {
     return grads;
   }
 };
-
-}  // namespace
-
-at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
-  if (!dy.has_storage()) return at::mm(dy.t(), x);
-  at::Tensor out = at::empty({dy.size(1), x.size(1)}, x.options());
-  multiply(out, dy.t(), x);
-  return out;
-}
-
-namespace {
 
 // Returns true for plain dense tensors that share one dtype for which kernels exist.
 bool are_plain(std::initializer_list<const at::Tensor*> tensors) {

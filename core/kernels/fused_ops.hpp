@@ -18,8 +18,8 @@ namespace yoke::ops::fused {
 // A wrapper, e.g. a sharded tensor, has no storage of its own and must intercept every ATen
 // operator.
 bool takes(std::initializer_list<const at::Tensor*> tensors);
-// Returns true if linears() and linear_add() take the tensors: those of takes(), and such tensors
-// in the memory of a device.
+// Returns true if linears(), linear_add() and swiglu() take the tensors: those of takes(), and such
+// tensors in the memory of a device.
 bool multiplies(std::initializer_list<const at::Tensor*> tensors);
 
 WeightQueue* defer_weights(WeightQueue* queue);
@@ -42,7 +42,13 @@ at::Tensor product_of_rows(const at::Tensor& rows, const at::Tensor& weight, boo
 // Only for bf16 and fp16; see ops.cpp.
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids);
 Normed rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+// Returns true if rotary() takes an x of queries or keys: one that multiplies() returns true for,
+// with angles in fp64 if x is fp64, and otherwise in fp32.
+bool rotates(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+QueriesAndKeys rotary(const at::Tensor& q,
+                      const at::Tensor& k,
+                      const at::Tensor& cos,
+                      const at::Tensor& sin);
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
 // The longest sequence for causal_attention(). ATen's flash attention is faster for longer ones.
 inline constexpr int64_t kLongestAttention = 1024;

@@ -4,7 +4,6 @@
 // any number of threads. The nodes save for the backward:
 //
 //   embedding   the ids                  rms_norm   x, weight, and 1 / rms of each row
-//   rotary      the cosines and sines    swiglu     gate and up
 #include "core/kernels/fused_support.hpp"
 
 namespace yoke::ops::fused {
@@ -85,74 +84,6 @@ struct RmsNormNode : torch::autograd::Function<RmsNormNode> {
   }
 };
 
-// The backward of a rotation is the rotation by the opposite angle.
-struct RotaryNode : torch::autograd::Function<RotaryNode> {
-  static at::Tensor turn(const at::Tensor& x,
-                         const at::Tensor& cos,
-                         const at::Tensor& sin,
-                         int sign) {
-    at::Tensor y = at::empty(x.sizes(), x.options());
-    dispatch(x.scalar_type(), [&](auto* tag) {
-      using T = std::remove_pointer_t<decltype(tag)>;
-      const int64_t token = x.size(2) * x.size(3), half = x.size(3) / 2;
-      parallel_for(x.size(0) * x.size(1), grain_of(token), [&](int64_t begin, int64_t end) {
-        cpu_kernels_of<T>().rotary(end - begin,
-                                   x.size(2),
-                                   x.size(3),
-                                   cptr<T>(x) + begin * token,
-                                   cptr<Wide<T>>(cos) + begin * half,
-                                   cptr<Wide<T>>(sin) + begin * half,
-                                   static_cast<Wide<T>>(sign),
-                                   ptr<T>(y) + begin * token);
-      });
-    });
-    return y;
-  }
-  static at::Tensor forward(AutogradContext* ctx,
-                            const at::Tensor& x,
-                            const at::Tensor& cos,
-                            const at::Tensor& sin) {
-    ctx->save_for_backward({cos, sin});
-    return turn(x.contiguous(), cos, sin, 1);
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list dy) {
-    const variable_list saved = ctx->get_saved_variables();
-    return {turn(dy[0].contiguous(), saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
-  }
-};
-
-struct SwigluNode : torch::autograd::Function<SwigluNode> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
-    const at::Tensor g = gate.contiguous(), u = up.contiguous();
-    at::Tensor y = at::empty(g.sizes(), g.options());
-    dispatch(g.scalar_type(), [&](auto* tag) {
-      using T = std::remove_pointer_t<decltype(tag)>;
-      parallel_for(g.numel(), kGrain, [&](int64_t i, int64_t end) {
-        cpu_kernels_of<T>().swiglu_forward(end - i, cptr<T>(g) + i, cptr<T>(u) + i, ptr<T>(y) + i);
-      });
-    });
-    ctx->save_for_backward({g, u});
-    return y;
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list dy) {
-    const variable_list saved = ctx->get_saved_variables();
-    const at::Tensor &g = saved[0], &u = saved[1], d = dy[0].contiguous();
-    const at::Tensor dg = at::empty_like(g), du = at::empty_like(u);
-    dispatch(g.scalar_type(), [&](auto* tag) {
-      using T = std::remove_pointer_t<decltype(tag)>;
-      parallel_for(g.numel(), kGrain, [&](int64_t i, int64_t end) {
-        cpu_kernels_of<T>().swiglu_backward(end - i,
-                                            cptr<T>(d) + i,
-                                            cptr<T>(g) + i,
-                                            cptr<T>(u) + i,
-                                            ptr<T>(dg) + i,
-                                            ptr<T>(du) + i);
-      });
-    });
-    return {dg, du};
-  }
-};
-
 }  // namespace
 
 at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
@@ -162,14 +93,6 @@ at::Tensor embedding(const at::Tensor& weight, const at::Tensor& ids) {
 Normed rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const variable_list out = RmsNormNode::apply(x, weight.contiguous(), eps);
   return {out[0], out[1]};
-}
-
-at::Tensor rotary(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  return RotaryNode::apply(x, cos.contiguous(), sin.contiguous());
-}
-
-at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  return SwigluNode::apply(gate, up);
 }
 
 }  // namespace yoke::ops::fused

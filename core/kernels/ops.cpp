@@ -230,14 +230,9 @@ QueriesAndKeys rotary(const at::Tensor& q,
                       const at::Tensor& k,
                       const at::Tensor& cos,
                       const at::Tensor& sin) {
-  if (device::rotary_takes(q, cos, sin) && device::rotary_takes(k, cos, sin) &&
-      q.scalar_type() == k.scalar_type())
-    return device::rotary(q, k, cos, sin);
-  const auto turned = [&](const at::Tensor& x) {
-    return fused::takes({&x}) && fused::takes({&cos, &sin}) ? fused::rotary(x, cos, sin)
-                                                            : composite::rotary(x, cos, sin);
-  };
-  return {turned(q), turned(k)};
+  if (fused::multiplies({&q, &k}) && fused::rotates(q, cos, sin))
+    return fused::rotary(q, k, cos, sin);
+  return {composite::rotary(q, cos, sin), composite::rotary(k, cos, sin)};
 }
 
 // ATen's own operators are one node each, and distributed tensors intercept them.
@@ -253,8 +248,7 @@ at::Tensor gelu(const at::Tensor& x, bool by_tanh) {
 }
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
-  if (device::takes({&gate, &up})) return device::swiglu(gate, up);
-  return fused::takes({&gate, &up}) ? fused::swiglu(gate, up) : composite::swiglu(gate, up);
+  return fused::multiplies({&gate, &up}) ? fused::swiglu(gate, up) : composite::swiglu(gate, up);
 }
 
 namespace {

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <utility>
+#include <vector>
 
 #include "yoke/torch.hpp"
 
@@ -28,5 +29,20 @@ at::Tensor now_or_later(const at::Tensor& weight, F gradient) {
   queue->push(weight, std::move(gradient));
   return {};
 }
+
+// Returns the gradient of a weight [out, in], or [in, out] if input_first is true, whose dims may
+// be several as in ops::Matrix. Adds it to the sum of the weight or leaves it to the queue, and
+// then returns an undefined tensor. dy [N, out] and x [N, in] are dense. A gradient that comes from
+// the queue is added to the sum as well, so that it is rounded in the same way.
+at::Tensor gradient_of(const at::Tensor& weight,
+                       const at::Tensor& dy,
+                       const at::Tensor& x,
+                       bool input_first);
+
+// Does the same for neighbouring weights [out_i, in] with one product. dy: gradients [..., out_i]
+// that are side by side. x: [N, in].
+std::vector<at::Tensor> gradients_of(at::TensorList weights,
+                                     at::TensorList dy,
+                                     const at::Tensor& x);
 
 }  // namespace yoke::ops::fused

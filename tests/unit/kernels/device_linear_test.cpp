@@ -18,24 +18,10 @@ namespace yoke {
 namespace {
 
 using testing::Inputs;
+using testing::Sums;
 
 class DeviceLinearTest : public testing::OpsTest {
   testing::EmulatedCuda cuda_{/*everywhere=*/true};
-};
-
-// The sums of a backend, by parameter.
-struct Sums : GradientSums {
-  Sum* of(const at::Tensor& weight) override {
-    const auto found = sums.find(weight.unsafeGetTensorImpl());
-    return found == sums.end() ? nullptr : &found->second;
-  }
-  at::Tensor& add(const at::Tensor& weight, at::ScalarType type) {
-    // Values that count as not written may be anything.
-    Sum& sum = sums[weight.unsafeGetTensorImpl()];
-    sum.values = at::full(weight.sizes(), std::nan(""), type);
-    return sum.values;
-  }
-  std::map<const c10::TensorImpl*, Sum> sums;
 };
 
 TEST_P(DeviceLinearTest, LinearsAgree) {
@@ -47,95 +33,6 @@ TEST_P(DeviceLinearTest, LinearsAgree) {
         return ops::composite::linears(t[0], {t[1], t[2], t[3]});
       },
       {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})});
-}
-
-using Parts = std::vector<std::pair<int64_t, int>>;  // rows and ops::Matrix::lifetime
-
-// Returns the rows of `all` as matrices that are neighbours in memory.
-std::vector<ops::Matrix> neighbours(const at::Tensor& all, const Parts& parts) {
-  std::vector<ops::Matrix> matrices;
-  int64_t begin = 0;
-  for (const auto& [rows, lifetime] : parts) {
-    matrices.emplace_back(all.narrow(0, begin, rows)).lifetime = lifetime;
-    begin += rows;
-  }
-  return matrices;
-}
-
-// Counts the products that f() makes.
-template <class F>
-int products_of(const F& f) {
-  std::map<std::string, int> launches;
-  testing::OnCpu::launches = &launches;
-  f();
-  testing::OnCpu::launches = nullptr;
-  return launches["multiply"];
-}
-
-// What the first products of the two halves of a layer are used for. `linears` multiplies by the
-// matrices of two tensors.
-template <class Linears, class Rotary, class Swiglu>
-Inputs uses(const Inputs& t, const Linears& linears, const Rotary& rotary, const Swiglu& swiglu) {
-  const Inputs qkv = linears(t[0], t[1], {{8, 1}, {4, 1}, {4, 0}});
-  const auto heads = [](const at::Tensor& x) { return x.view({x.size(0), x.size(1), -1, 4}); };
-  const auto [q, k] = rotary(heads(qkv[0]), heads(qkv[1]));
-  const Inputs hidden = linears(t[0], t[2], {{16, 0}, {16, 0}});
-  return {q, k, qkv[2], swiglu(hidden[0], hidden[1])};
-}
-
-TEST_P(DeviceLinearTest, ProductsWithNeighboursAgree) {
-  const at::ScalarType wide = GetParam() == at::kDouble ? at::kDouble : at::kFloat;
-  for (const auto& [batch, tokens] : {std::pair{2, 3}, {2, 1}, {1, 3}, {1, 1}}) {
-    const at::Tensor angles = at::randn({batch, tokens, 2}, at::kDouble), cos = angles.cos(),
-                     sin = angles.sin();
-    expect_same(
-        [&](const Inputs& t) {
-          return uses(
-              t,
-              [](const at::Tensor& x, const at::Tensor& all, const Parts& parts) {
-                return ops::linears(x, neighbours(all, parts));
-              },
-              [&](const at::Tensor& q, const at::Tensor& k) {
-                return ops::rotary(q, k, cos.to(wide), sin.to(wide));
-              },
-              ops::swiglu);
-        },
-        [&](const Inputs& t) {
-          return uses(
-              t,
-              [](const at::Tensor& x, const at::Tensor& all, const Parts& parts) {
-                Inputs weights;
-                for (const ops::Matrix& m : neighbours(all, parts)) weights.push_back(m.weight);
-                return ops::composite::linears(x, weights);
-              },
-              [&](const at::Tensor& q, const at::Tensor& k) {
-                return ops::QueriesAndKeys{ops::composite::rotary(q, cos, sin),
-                                           ops::composite::rotary(k, cos, sin)};
-              },
-              ops::composite::swiglu);
-        },
-        {random({batch, tokens, 8}), random({16, 8}), random({32, 8})});
-  }
-}
-
-TEST_P(DeviceLinearTest, NeighboursAreMultipliedTogetherIfTheirProductsHaveOneLifetime) {
-  const at::Tensor x = random({2, 3, 8}), all = random({16, 8});
-  Inputs y;
-  const auto products = [&](const Parts& parts) {
-    return products_of([&] { y = ops::linears(x, neighbours(all, parts)); });
-  };
-  EXPECT_EQ(products({{8, 0}, {4, 0}, {4, 0}}), 1);
-  EXPECT_TRUE(y[0].is_alias_of(y[2]));
-  EXPECT_EQ(products({{8, 1}, {4, 1}, {4, 0}}), 2);
-  EXPECT_TRUE(y[0].is_alias_of(y[1]));
-  EXPECT_FALSE(y[0].is_alias_of(y[2]));
-  EXPECT_EQ(products({{8, 0}, {4, 1}, {4, 1}}), 2);
-  EXPECT_EQ(products({{8, 1}, {4, 0}, {4, 1}}), 3);
-  EXPECT_EQ(products_of([&] {
-              ops::linears(x, {all.narrow(0, 8, 8), all.narrow(0, 0, 8)});
-            }),
-            2)
-      << "in the other order they are no neighbours";
 }
 
 TEST_P(DeviceLinearTest, LinearAddAgreesWithAndWithoutBias) {
@@ -156,7 +53,7 @@ TEST_P(DeviceLinearTest, LinearAddTakesAResidualWithGaps) {
   at::Tensor part;
   expect_same(
       [&](const Inputs& t) {
-        part = ops::linears(t[0], neighbours(t[1], {{6, 0}, {6, 0}}))[0];
+        part = ops::linears(t[0], {t[1].narrow(0, 0, 6), t[1].narrow(0, 6, 6)})[0];
         return Inputs{ops::linear_add(part, t[0], t[2])};
       },
       [](const Inputs& t) {
@@ -217,88 +114,6 @@ TEST_P(DeviceLinearTest, GradientsAreAddedToTheSums) {
       expect_close(got, 2 * plain[i].grad().to(at::kDouble), "gradient " + std::to_string(i));
     }
   }
-}
-
-// The backward multiplies by the weights of gate and up together, and adds both gradients to their
-// sums together, if the sums are neighbours in the same state.
-TEST_P(DeviceLinearTest, GradientsOfNeighboursAreAddedTogether) {
-  const at::Tensor x = random({2, 3, 8}), all = random({32, 8});
-  const auto leaf = [](const at::Tensor& t) { return t.detach().set_requires_grad(true); };
-  const Inputs w{leaf(all.narrow(0, 0, 16)), leaf(all.narrow(0, 16, 16))};
-  const Inputs apart{leaf(w[0].clone()), leaf(w[1].clone())};
-  const auto backward = [&](const Inputs& weights) {
-    const Inputs y = ops::linears(leaf(x), {weights[0], weights[1]});
-    torch::autograd::backward({ops::swiglu(y[0], y[1]).sum()});
-  };
-  backward(apart);
-  const at::ScalarType wide = GetParam() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor flat = at::full({32, 8}, std::nan(""), wide);
-  Sums sums;
-  for (size_t i = 0; i < w.size(); ++i) {
-    sums.add(w[i], wide);
-    sums.of(w[i])->values = flat.narrow(0, 16 * static_cast<int64_t>(i), 16);
-  }
-  const auto expect_sums = [&](double first, double second) {
-    expect_close(sums.of(w[0])->values, first * apart[0].grad().to(at::kDouble), "gate");
-    expect_close(sums.of(w[1])->values, second * apart[1].grad().to(at::kDouble), "up");
-  };
-  const HostSetting<GradientSums> scope(ops::add_gradients_to, &sums);
-  EXPECT_EQ(products_of([&] { backward(w); }), 3);
-  EXPECT_EQ(products_of([&] { backward(w); }), 3);
-  expect_sums(2, 2);
-  sums.of(w[1])->written = false;
-  EXPECT_EQ(products_of([&] { backward(w); }), 4);
-  expect_sums(3, 1);
-  WeightQueue queue;
-  {
-    const HostSetting<WeightQueue> later(ops::defer_weights, &queue);
-    EXPECT_EQ(products_of([&] { backward(w); }), 2);
-  }
-  queue.run();
-  expect_sums(4, 2);
-}
-
-// The gradient of x by two products together is added to that by a product before them.
-TEST_P(DeviceLinearTest, AJointGradientIsAddedToAnother) {
-  const auto use = [](const Inputs& y, const auto& swiglu) {
-    return Inputs{y[0], swiglu(y[1], y[2])};
-  };
-  expect_same(
-      [&](const Inputs& t) {
-        return use(ops::linears(t[0], neighbours(t[1], {{8, 1}, {16, 0}, {16, 0}})), ops::swiglu);
-      },
-      [&](const Inputs& t) {
-        const Inputs weights{t[1].narrow(0, 0, 8), t[1].narrow(0, 8, 16), t[1].narrow(0, 24, 16)};
-        return use(ops::composite::linears(t[0], weights), ops::composite::swiglu);
-      },
-      {random({2, 3, 8}), random({40, 8})});
-}
-
-// Neighbours of which only one is trained: their gradients are not multiplied together.
-TEST_P(DeviceLinearTest, GradientsOfNeighboursMayBeWantedForOneOnly) {
-  const at::Tensor x = random({2, 3, 8}), all = random({40, 8});
-  const auto leaf = [](const at::Tensor& t, bool trained = true) {
-    return t.detach().set_requires_grad(trained);
-  };
-  const auto backward = [&](const Inputs& w) {
-    const at::Tensor input = leaf(x.clone());
-    const Inputs y = ops::linears(input, {w[0], w[1], w[2]});
-    torch::autograd::backward({ops::swiglu(y[1], y[2]).sum() + y[0].sum()});
-    return input.grad();
-  };
-  const auto parts = [&](const at::Tensor& of, bool trained) {
-    return Inputs{
-        leaf(of.narrow(0, 0, 8)), leaf(of.narrow(0, 8, 16), trained), leaf(of.narrow(0, 24, 16))};
-  };
-  const Inputs w = parts(all, false), wide = parts(all.to(at::kDouble), true);
-  const at::Tensor dx = backward(w);
-  const at::Tensor input = leaf(x.to(at::kDouble));
-  const Inputs y = ops::composite::linears(input, wide);
-  torch::autograd::backward({ops::composite::swiglu(y[1], y[2]).sum() + y[0].sum()});
-  expect_close(dx, input.grad(), "input");
-  EXPECT_FALSE(w[1].grad().defined());
-  expect_close(w[0].grad(), wide[0].grad(), "first");
-  expect_close(w[2].grad(), wide[2].grad(), "last");
 }
 
 // In bf16, a sum of many equal gradients in fp32 keeps what a sum in bf16 would lose.

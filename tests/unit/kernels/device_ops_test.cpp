@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/kernels/fused_ops.hpp"
 #include "core/kernels/ops.hpp"
 #include "tests/support/emulated_cuda.hpp"
 #include "tests/unit/kernels/ops_fixture.hpp"
@@ -17,9 +18,10 @@ namespace {
 
 using testing::Inputs;
 namespace device = ops::device;
+namespace fused = ops::fused;
 
 class DeviceOpsTest : public testing::OpsTest {
-  testing::EmulatedCuda cuda_;
+  testing::EmulatedCuda cuda_{/*everywhere=*/true};
 };
 
 // Sizes that are processed in packs, and sizes that are not. The queries have more heads.
@@ -30,7 +32,7 @@ TEST_P(DeviceOpsTest, RotaryAgrees) {
     const at::Tensor cos = angle.cos(), sin = angle.sin();
     expect_same(
         [&](const Inputs& t) {
-          const auto [q, k] = device::rotary(t[0], t[1], cos, sin);
+          const auto [q, k] = fused::rotary(t[0], t[1], cos, sin);
           return Inputs{q, k};
         },
         [&](const Inputs& t) {
@@ -53,9 +55,9 @@ TEST_P(DeviceOpsTest, RotaryTakesPartsOfTensors) {
   expect_same(
       [&](const Inputs& t) {
         const Inputs p = parts(t[0]);
-        const auto packed = device::rotary(p[0], p[1], cos, sin);
-        const auto moved = device::rotary(t[1].transpose(1, 2), p[1], cos, sin);
-        const auto shorter = device::rotary(t[2].slice(1, 0, 5), p[1], cos, sin);
+        const auto packed = fused::rotary(p[0], p[1], cos, sin);
+        const auto moved = fused::rotary(t[1].transpose(1, 2), p[1], cos, sin);
+        const auto shorter = fused::rotary(t[2].slice(1, 0, 5), p[1], cos, sin);
         return Inputs{packed.q, packed.k, moved.q, shorter.q};
       },
       [&](const Inputs& t) {
@@ -75,7 +77,7 @@ TEST_P(DeviceOpsTest, RotaryTakesSequencesOfOneToken) {
   const at::Tensor cos = angle.cos(), sin = angle.sin();
   expect_same(
       [&](const Inputs& t) {
-        const auto [q, k] = device::rotary(t[0].transpose(1, 2), t[1].transpose(0, 1), cos, sin);
+        const auto [q, k] = fused::rotary(t[0].transpose(1, 2), t[1].transpose(0, 1), cos, sin);
         return Inputs{q, k};
       },
       [&](const Inputs& t) {
@@ -113,7 +115,7 @@ TEST_P(DeviceOpsTest, NormAgreesIfOneResultIsNotUsed) {
 
 TEST_P(DeviceOpsTest, SwigluAgrees) {
   for (const int64_t columns : {11, 32}) {
-    expect_same([](const Inputs& t) { return Inputs{device::swiglu(t[0], t[1])}; },
+    expect_same([](const Inputs& t) { return Inputs{fused::swiglu(t[0], t[1])}; },
                 [](const Inputs& t) { return Inputs{ops::composite::swiglu(t[0], t[1])}; },
                 {random({2, 3, columns}, 3), random({2, 3, columns})});
   }
@@ -137,8 +139,8 @@ TEST_P(DeviceOpsTest, TakesTensorsAtAnyAddressAndOfAnyLayout) {
   expect_same(
       [&](const Inputs& t) {
         return Inputs{device::cross_entropy_sum(moved(t[0]).view({3, 16}), targets),
-                      device::swiglu(moved(t[0]), moved(t[1])),
-                      device::swiglu(t[0].t(), t[1].t())};
+                      fused::swiglu(moved(t[0]), moved(t[1])),
+                      fused::swiglu(t[0].t(), t[1].t())};
       },
       [&](const Inputs& t) {
         return Inputs{ops::composite::cross_entropy_sum(moved(t[0]).view({3, 16}), targets),
@@ -196,7 +198,7 @@ TEST(StridedRows, HaveGaps) {
 TEST_P(DeviceOpsTest, SwigluTakesMeaninglessStrides) {
   expect_same(
       [](const Inputs& t) {
-        return Inputs{device::swiglu(t[0].transpose(0, 1), t[1].transpose(0, 1))};
+        return Inputs{fused::swiglu(t[0].transpose(0, 1), t[1].transpose(0, 1))};
       },
       [](const Inputs& t) {
         return Inputs{ops::composite::swiglu(t[0].transpose(0, 1), t[1].transpose(0, 1))};
@@ -205,7 +207,7 @@ TEST_P(DeviceOpsTest, SwigluTakesMeaninglessStrides) {
 }
 
 TEST(DeviceOps, BadNumbersAndTargetsMakeTheLossNaN) {
-  const testing::EmulatedCuda cuda;
+  const testing::EmulatedCuda cuda(/*everywhere=*/true);
   const double infinity = std::numeric_limits<double>::infinity();
   const auto loss = [](const at::Tensor& logits, int64_t target) {
     return device::cross_entropy_sum(logits, at::full({1}, target, at::kLong)).item<double>();
@@ -226,7 +228,7 @@ TEST(DeviceOps, BadNumbersAndTargetsMakeTheLossNaN) {
 // Lengths that are whole packs, and lengths with a rest: the update of all elements is that of each
 // element by itself.
 TEST(DeviceOps, AdamWUpdatesEveryElement) {
-  const testing::EmulatedCuda cuda;
+  const testing::EmulatedCuda cuda(/*everywhere=*/true);
   for (const int64_t count : {3, 8, 19}) {
     const auto numbers = [&] { return at::rand({count}); };
     const AdamWTensors whole{
@@ -259,7 +261,7 @@ TEST(DeviceOps, AdamWUpdatesEveryElement) {
 
 // If all rows are ignored, the gradient is 0 even where the logits are bad.
 TEST(DeviceOps, RowsWithoutTargetHaveNoGradient) {
-  const testing::EmulatedCuda cuda;
+  const testing::EmulatedCuda cuda(/*everywhere=*/true);
   const at::Tensor logits = at::full({2, 16}, std::nan("")).set_requires_grad(true);
   device::cross_entropy_sum(logits.clone(), at::full({2}, ops::kIgnoredTarget, at::kLong))
       .backward();
@@ -269,7 +271,7 @@ TEST(DeviceOps, RowsWithoutTargetHaveNoGradient) {
 // Meta tensors have no values, so code that reads a value fails here. On a device such code would
 // wait for the device.
 TEST(DeviceOps, LookAtNoValue) {
-  const testing::EmulatedCuda cuda;
+  const testing::EmulatedCuda cuda(/*everywhere=*/true);
   const auto meta = [](at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
     return at::zeros(shape, at::TensorOptions(at::kMeta).dtype(type));
   };
@@ -277,10 +279,10 @@ TEST(DeviceOps, LookAtNoValue) {
   const at::Tensor ids = meta({2, 5}, at::kLong);
   const at::Tensor x = ops::rms_norm(meta({2, 5, 16}), weight[0], 1e-5);
   const at::Tensor q = ops::linears(x, {weight})[0].view({2, 5, 2, 8});
-  const at::Tensor rotated = device::rotary(q, q, angle, angle).q;
+  const at::Tensor rotated = fused::rotary(q, q, angle, angle).q;
   const auto [norm, residual] = device::rms_norm(rotated.flatten(2), weight[0], 1e-5);
   const at::Tensor h = ops::linear_add(residual, norm, weight);
-  device::cross_entropy_sum(device::swiglu(h, x), ids).backward();
+  device::cross_entropy_sum(fused::swiglu(h, x), ids).backward();
   EXPECT_EQ(weight.grad().sizes(), weight.sizes());
 }
 

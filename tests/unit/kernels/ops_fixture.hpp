@@ -5,9 +5,13 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
+
+#include "yoke/torch.hpp"
 
 namespace yoke::testing {
 
@@ -64,6 +68,21 @@ class OpsTest : public ::testing::TestWithParam<at::ScalarType> {
         ((got.to(at::kDouble) - expected).abs().max() / expected.abs().max()).item<double>();
     EXPECT_LE(error, slack * tolerance(GetParam())) << what;
   }
+};
+
+// The sums of a backend, by parameter.
+struct Sums : GradientSums {
+  Sum* of(const at::Tensor& weight) override {
+    const auto found = sums.find(weight.unsafeGetTensorImpl());
+    return found == sums.end() ? nullptr : &found->second;
+  }
+  at::Tensor& add(const at::Tensor& weight, at::ScalarType type) {
+    // Values that count as not written may be anything.
+    Sum& sum = sums[weight.unsafeGetTensorImpl()];
+    sum.values = at::full(weight.sizes(), std::nan(""), type);
+    return sum.values;
+  }
+  std::map<const c10::TensorImpl*, Sum> sums;
 };
 
 }  // namespace yoke::testing
