@@ -8,8 +8,9 @@
 // gradients of the tiles then add up to the gradient of the whole attention. Gradients of other
 // ranks' keys and values are sent back to these ranks in the accumulation type.
 //
-// With a mask, the tile of two ranks has all their queries and keys, unless no query sees a key.
-// The first tile of a rank has its own keys, so the sum of no query is empty after it.
+// With a mask, the tile of two ranks has all their queries and keys. On the CPU it is skipped if no
+// query sees a key; on a device, finding that out would make the host wait. The first tile of a rank
+// has its own keys, so the sum of no query is empty after it.
 #include "sdk/mesh/dtensor/sequence_attention.hpp"
 
 #include <ATen/ATen.h>
@@ -59,7 +60,7 @@ class Merge {
 struct TileMask {
   std::optional<at::Tensor> values;  // [..., queries, keys]; unset = no mask
   at::Tensor blind;                  // [..., queries], bool: the query sees no key of this tile
-  bool all_blind = false;
+  bool all_blind = false;            // no query sees a key; always false on a device
 };
 
 // Returns the mask of the tile of all queries of this rank and all keys of rank `theirs`.
@@ -74,7 +75,7 @@ TileMask mask_of(const at::Tensor& mask, const Mesh::Axis& axis, int64_t length,
   const at::Tensor queries = mask.dim() == 2 ? of_rank(mask, 0, axis.comm.rank()) : mask;
   const at::Tensor values = of_rank(queries, -1, theirs);
   const at::Tensor blind = values.amax(-1).eq(-INFINITY);
-  return {values, blind, blind.all().item<bool>()};
+  return {values, blind, blind.is_cpu() && blind.all().item<bool>()};
 }
 
 // Calls f(rank, kv) with the keys and values of every rank in turn, this rank's own first. kv is

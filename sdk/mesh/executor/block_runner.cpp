@@ -10,6 +10,8 @@
 
 #include <utility>
 
+#include "sdk/mesh/dtensor/dtensor.hpp"
+
 namespace yoke::mesh {
 
 BlockRunner::BlockRunner(std::vector<const TorchBlock*> blocks,
@@ -110,12 +112,11 @@ void BlockRunner::recompute(const Action& action) {
 }
 
 // Returns the gradient of the loss, with which backward starts. A loss without storage is a
-// DTensor; its gradient must be a DTensor too, and full_like makes one. DTensors exist only on the
-// CPU, where item() does not wait.
+// DTensor; its gradient must be a DTensor too, which every rank has as a whole. Its value is not
+// read, because on a device that would make the host wait.
 at::Tensor BlockRunner::grad_of_loss(const at::Tensor& loss, int micro) const {
-  const at::Tensor& grad = loss_grads_[micro];
-  return loss.has_storage() ? grad.to(loss.scalar_type())
-                            : at::full_like(loss, grad.item<double>());
+  const at::Tensor grad = loss_grads_[micro].to(loss.scalar_type());
+  return loss.has_storage() ? grad : from_local(grad, mesh_of(loss), {}, loss.sizes());
 }
 
 void BlockRunner::backward(const Action& action) {

@@ -11,6 +11,8 @@
 #include "core/config/run_config.hpp"
 #include "core/kernels/ops.hpp"
 #include "sdk/mesh/dtensor/wrap.hpp"
+#include "tests/support/emulated_cuda.hpp"
+#include "tests/support/fused_rms_norm.hpp"
 #include "tests/unit/mesh/dtensor/on_mesh.hpp"
 #include "yoke/model.hpp"
 
@@ -155,8 +157,7 @@ void with_model(const Case& c, const Body& body) {
 
 class LlamaOnMesh : public ::testing::TestWithParam<Case> {};
 
-TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
-  const Case c = GetParam();
+void expect_loss_and_gradients_of_one_rank(const Case& c) {
   with_model(c, [&](Mesh&, const BlockList& model, const TorchInputs& inputs) {
     const Expected expected(c);
     const at::Tensor loss = run(model, inputs);
@@ -168,6 +169,17 @@ TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
       EXPECT_LE(difference(grad, plain[i].second.grad()), 1e-13) << got[i].first;
     }
   });
+}
+
+TEST_P(LlamaOnMesh, LossAndGradientsAreThoseOfOneRank) {
+  expect_loss_and_gradients_of_one_rank(GetParam());
+}
+
+// LibTorch calls the operators of a CUDA device, and ours are those of the device, too.
+TEST_P(LlamaOnMesh, ADeviceHasTheSameLossAndGradients) {
+  const yoke::testing::FusedRmsNorm fused;
+  const yoke::testing::EmulatedCuda cuda(/*everywhere=*/true);
+  expect_loss_and_gradients_of_one_rank(GetParam());
 }
 
 TEST_P(LlamaOnMesh, GradientsOfWeightsCanComeLaterWithTheSameBits) {
