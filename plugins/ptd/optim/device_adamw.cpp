@@ -20,7 +20,7 @@ class DeviceAdamW final : public Optimizer {
               const ShardState& state,
               const std::vector<FlatSpan>& spans,
               const TorchKernels& kernels)
-      : Optimizer(state), config_(config), kernels_(kernels) {
+      : config_(config), kernels_(kernels) {
     const auto options = state.params.options();
     host_coefficients_ = at::empty({kDecays, kAdamWCoefficients},
                                    options.device(at::kCPU).pinned_memory(state.params.is_cuda()));

@@ -37,6 +37,7 @@ Optimizer::Optimizer(const ShardState& state)
 void Optimizer::begin_step(int64_t step, double lr) {
   step_ = step;
   lr_ = lr;
+  if (!fp32_step_.defined()) return;
   fp32_step_.fill_(step);
   fp32_lr_.fill_(lr);
 }

@@ -63,12 +63,13 @@ class Optimizer {
   const std::vector<Moment>& moments() const { return moments_; }
 
  protected:
+  Optimizer() = default;  // for an optimizer that does not read the two scalar tensors
   explicit Optimizer(const ShardState& state);
   double lr() const { return lr_; }
 
   std::vector<Moment> moments_;
   // Step and learning rate as scalar tensors for LibTorch's kernels; fp32 is exact for steps up to
-  // 16 million.
+  // 16 million. Undefined if the optimizer does not read them.
   at::Tensor fp32_step_, fp32_lr_;
 
  private:

@@ -4,7 +4,7 @@
 
 #include "plugins/ptd/optim/grad_norm.hpp"
 #include "plugins/ptd/optim/optimizer.hpp"
-#include "tests/support/emulated_cuda.hpp"
+#include "tests/support/launch_counter.hpp"
 
 namespace yoke::ptd {
 namespace {
@@ -114,6 +114,14 @@ TEST(DeviceAdamW, ChangesNothingIfTheNormIsNotFinite) {
   EXPECT_TRUE(at::equal(training.state.copies, copies));
   EXPECT_TRUE(at::equal(training.optimizer->moments()[0].values, first));
   EXPECT_TRUE(at::equal(training.optimizer->moments()[1].values, second));
+}
+
+TEST(DeviceAdamW, BeginsAStepWithCopiesOfItsCoefficientsAlone) {
+  const yoke::testing::EmulatedCuda cuda;
+  Training training(YOKE_ADAMW, kNarrow[1], &kKernels);
+  const yoke::testing::LaunchCounter counter;
+  training.optimizer->begin_step(1, 1e-2);
+  EXPECT_EQ(counter.counts(), (yoke::testing::Launches{{"aten::copy_", 3}}));
 }
 
 TEST(DeviceAdamW, IsNotForOtherOptimizersAndWiderGradients) {
