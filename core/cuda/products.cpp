@@ -3,6 +3,10 @@
 // residual needs neither a copy nor an addition; 16-bit operands may be added to an fp32 result,
 // which is what gradients over several micro-batches need; and the algorithm can be chosen by
 // measuring.
+//
+// Handles and workspaces are our own. LibTorch's functions that return its own ones set up cuBLAS
+// at every call, for which they parse CUBLAS_WORKSPACE_CONFIG, and its workspace of 1 MiB excludes
+// the algorithms that divide the inner dim on a large GPU.
 #include "core/cuda/products.hpp"
 
 #include <ATen/Context.h>
@@ -24,6 +28,8 @@
 namespace yoke {
 namespace {
 
+// The workspace that NVIDIA recommends: for Hopper and later GPUs, and for earlier ones.
+constexpr size_t kWorkspace = size_t{32} << 20, kSmallWorkspace = size_t{4} << 20;
 constexpr int kProposals = 8;    // algorithms that are tried for a shape
 constexpr int kRepetitions = 5;  // products per trial
 // Trials write to memory of their own. For a larger result than this, nothing is tried.
@@ -109,6 +115,14 @@ struct Products::Operands {
   void* out;
 };
 
+// What a product uses besides its matrices.
+struct Products::Place {
+  cublasLtHandle_t handle;
+  cudaStream_t stream;
+  void* workspace;
+  size_t workspace_bytes;
+};
+
 // What decides which algorithms are possible, and which is the fastest.
 struct Products::Shape {
   at::ScalarType type, out_type;
@@ -122,13 +136,12 @@ struct Products::Shape {
 
 // How products of one shape are computed.
 struct Products::Plan {
-  explicit Plan(const Shape& s)
+  Plan(const Shape& s, const Place& place)
       : wide(s.type == at::kDouble),
         first(s.matrices.first, data_type(s.type)),
         second(s.matrices.second, data_type(s.type)),
         add(s.matrices.add, data_type(s.out_type)),
         out(s.matrices.out, data_type(s.out_type)),
-        workspace_bytes(at::cuda::getCUDABlasLtWorkspaceSize()),
         product(wide     ? CUBLAS_COMPUTE_64F
                 : s.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
                          : CUBLAS_COMPUTE_32F,
@@ -136,16 +149,18 @@ struct Products::Plan {
     const auto op = [](const ColumnMajor& m) { return m.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
     product.set(CUBLASLT_MATMUL_DESC_TRANSA, op(s.matrices.first));
     product.set(CUBLASLT_MATMUL_DESC_TRANSB, op(s.matrices.second));
-    algorithms = proposals(s);
+    algorithms = proposals(s, place);
   }
 
-  // Queues the product on the current stream.
-  cublasStatus_t run(const Operands& o, const cublasLtMatmulAlgo_t& with) const {
+  // Queues the product on the stream of the place.
+  cublasStatus_t run(const Place& place,
+                     const Operands& o,
+                     const cublasLtMatmulAlgo_t& with) const {
     const double one64 = 1, zero64 = 0;
     const float one32 = 1, zero32 = 0;
     const void* const one = wide ? static_cast<const void*>(&one64) : &one32;
     const void* const zero = wide ? static_cast<const void*>(&zero64) : &zero32;
-    return cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(),
+    return cublasLtMatmul(place.handle,
                           product.handle,
                           one,
                           o.first,
@@ -158,15 +173,15 @@ struct Products::Plan {
                           o.out,
                           out.handle,
                           &with,
-                          at::cuda::getCUDABlasLtWorkspace(),
-                          workspace_bytes,
-                          at::cuda::getCurrentCUDAStream());
+                          place.workspace,
+                          place.workspace_bytes,
+                          place.stream);
   }
 
   // Asks cuBLASLt which algorithms it expects to be the fastest, the best first.
-  std::vector<cublasLtMatmulAlgo_t> proposals(const Shape& shape) const {
+  std::vector<cublasLtMatmulAlgo_t> proposals(const Shape& shape, const Place& place) const {
     const Preference preference;
-    preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace_bytes});
+    preference.set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{place.workspace_bytes});
     // If the inner dim is divided between blocks, their sums are added in the type of the
     // computation. Other schemes round them to the type of the result first.
     preference.set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -177,7 +192,7 @@ struct Products::Plan {
     preference.set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.alignment[3]);
     cublasLtMatmulHeuristicResult_t results[kProposals] = {};
     int count = 0;
-    check(cublasLtMatmulAlgoGetHeuristic(at::cuda::getCurrentCUDABlasLtHandle(),
+    check(cublasLtMatmulAlgoGetHeuristic(place.handle,
                                          product.handle,
                                          first.handle,
                                          second.handle,
@@ -203,7 +218,6 @@ struct Products::Plan {
 
   const bool wide;
   const Layout first, second, add, out;
-  const size_t workspace_bytes;
   const Description product;
   // More than one: they have not been measured yet.
   std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -234,7 +248,24 @@ bool is_recording() {
 }  // namespace
 
 Products::Products() = default;
-Products::~Products() = default;
+Products::~Products() {
+  for (const auto& [device, handle] : handles_) cublasLtDestroy(handle);
+}
+
+// Returns what products on the current stream of the current device use. Both are made once. A
+// workspace belongs to one stream, on which products follow each other. Called with the mutex.
+Products::Place Products::place(c10::DeviceIndex device) {
+  const cudaStream_t stream = at::cuda::getCurrentCUDAStream(device);
+  cublasLtHandle_t& handle = handles_[device];
+  if (handle == nullptr) check(cublasLtCreate(&handle), "cublasLtCreate");
+  Workspace& workspace = workspaces_[{device, stream}];
+  if (!workspace.memory) {
+    const bool large = at::cuda::getDeviceProperties(device)->major >= 9;
+    workspace.bytes = large ? kWorkspace : kSmallWorkspace;
+    workspace.memory = at::cuda::getCUDADeviceAllocator()->allocate(workspace.bytes);
+  }
+  return {handle, stream, workspace.memory.get(), workspace.bytes};
+}
 
 void Products::multiply(const at::Tensor& out,
                         const at::Tensor& a,
@@ -257,17 +288,18 @@ void Products::multiply(const at::Tensor& out,
                           shape.adds ? add.const_data_ptr() : nullptr,
                           out.mutable_data_ptr()};
   const std::lock_guard lock(mutex_);
+  const Place place = this->place(shape.device);
   std::unique_ptr<Plan>& plan = plans_[shape];
-  if (plan == nullptr) plan = std::make_unique<Plan>(shape);
+  if (plan == nullptr) plan = std::make_unique<Plan>(shape, place);
   const int64_t out_bytes = out.size(0) * shape.matrices.out.stride * out.element_size();
   if (!measures_ || out_bytes > kLargestTrial) plan->algorithms.resize(1);
-  if (plan->algorithms.size() > 1 && !is_recording()) choose(*plan, operands, out);
-  check(plan->run(operands, plan->algorithms.front()), "cublasLtMatmul");
+  if (plan->algorithms.size() > 1 && !is_recording()) choose(*plan, place, operands, out);
+  check(plan->run(place, operands, plan->algorithms.front()), "cublasLtMatmul");
 }
 
 // Keeps the fastest algorithm, or the first one if there is no memory to try them. Each is tried on
 // the same operands, but does not write to `out`, to which it may add.
-void Products::choose(Plan& plan, Operands operands, const at::Tensor& out) {
+void Products::choose(Plan& plan, const Place& place, Operands operands, const at::Tensor& out) {
   at::Tensor scratch;
   try {
     scratch = at::empty_strided(out.sizes(), out.strides(), out.options());
@@ -279,7 +311,7 @@ void Products::choose(Plan& plan, Operands operands, const at::Tensor& out) {
   float least = std::numeric_limits<float>::infinity();
   cublasLtMatmulAlgo_t best = plan.algorithms.front();
   for (const cublasLtMatmulAlgo_t& algorithm : plan.algorithms) {
-    const float time = time_of([&] { return plan.run(operands, algorithm); });
+    const float time = time_of([&] { return plan.run(place, operands, algorithm); });
     if (time >= least) continue;
     least = time;
     best = algorithm;

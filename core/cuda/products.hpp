@@ -2,11 +2,15 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <cublasLt.h>
 
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 namespace yoke {
 
@@ -33,12 +37,20 @@ class Products {
   struct Shape;
   struct Operands;
   struct Plan;
+  struct Place;
+  struct Workspace {
+    c10::DataPtr memory;
+    size_t bytes = 0;
+  };
 
-  static void choose(Plan& plan, Operands operands, const at::Tensor& out);
+  Place place(c10::DeviceIndex device);
+  static void choose(Plan& plan, const Place& place, Operands operands, const at::Tensor& out);
 
   std::atomic<bool> measures_{false};
   std::mutex mutex_;
   std::map<Shape, std::unique_ptr<Plan>> plans_;
+  std::map<c10::DeviceIndex, cublasLtHandle_t> handles_;
+  std::map<std::pair<c10::DeviceIndex, cudaStream_t>, Workspace> workspaces_;
 };
 
 }  // namespace yoke
