@@ -1,8 +1,10 @@
 #include "core/run/other_config.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
@@ -32,12 +34,22 @@ bool may_be_filled(const std::string& key) {
           table == "loss_scale");
 }
 
+// Returns whether two values are equal. A backend computes some numbers from others, such as the
+// ratio of two learning rates, and these are rounded.
+bool are_equal(const std::optional<Value>& a, const std::optional<Value>& b) {
+  constexpr double kRounding = 1e-12;  // relative; far above the rounding of a few operations
+  const double* const x = a ? std::get_if<double>(&a->data) : nullptr;
+  const double* const y = b ? std::get_if<double>(&b->data) : nullptr;
+  if (x == nullptr || y == nullptr) return a == b;
+  return std::abs(*x - *y) <= kRounding * std::max(std::abs(*x), std::abs(*y));
+}
+
 // Returns whether the run already has the value that a key has in another config.
 bool has_value(const RunConfig& run, const Key& key, const std::optional<Value>& value) {
   if (!value || !check_key(key, *value).empty()) return false;
   RunConfig changed = run;
   write_key(key, *value, changed);
-  return read_key(key, changed) == read_key(key, run);
+  return are_equal(read_key(key, changed), read_key(key, run));
 }
 
 // Returns whether a run never takes the key from another config, nor compares it.

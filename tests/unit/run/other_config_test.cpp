@@ -42,6 +42,16 @@ TEST(OtherConfig, NumbersAreComparedByValue) {
   EXPECT_THAT(faults("train.lr = 1", run), IsEmpty());
 }
 
+// 1e-6 / 1e-5 is not the double that 0.1 is.
+TEST(OtherConfig, NumbersMayDifferByRounding) {
+  RunConfig run;
+  run.train.min_lr_factor = 0.1;
+  EXPECT_THAT(faults("train.min_lr_factor = 0.09999999999999999", run), IsEmpty());
+  EXPECT_EQ(faults("train.min_lr_factor = 0.0999999", run).size(), 1u);
+  run.train.min_lr_factor = 0;
+  EXPECT_EQ(faults("train.min_lr_factor = 1e-300", run).size(), 1u);
+}
+
 TEST(OtherConfig, AScheduleEndsWithTheRunIfItsEndIsUnset) {
   RunConfig run;
   run.train.steps = 7;
