@@ -209,9 +209,10 @@ Shapes HfWeights::shapes() const {
   return shapes;
 }
 
-void HfWeights::add_prefix(const std::string& prefix) {
+void HfWeights::add_prefix(const std::string& prefix, const std::set<std::string>& complete) {
   std::map<std::string, Place> renamed;
-  for (auto& [name, place] : tensors_) renamed.emplace(prefix + name, std::move(place));
+  for (auto& [name, place] : tensors_)
+    renamed.emplace(complete.contains(name) ? name : prefix + name, std::move(place));
   tensors_ = std::move(renamed);
 }
 
@@ -242,7 +243,10 @@ ReadWeights open_weights(const std::string& folder,
   Shapes stored = weights->shapes();
   const auto prefixed = [&](const auto& item) { return item.first.starts_with(optional_prefix); };
   if (std::none_of(stored.begin(), stored.end(), prefixed)) {
-    weights->add_prefix(optional_prefix);
+    std::set<std::string> complete;
+    for (const auto& [name, shape] : model) complete.insert(name);
+    for (const auto& [name, same_as] : ties) complete.insert(name);
+    weights->add_prefix(optional_prefix, complete);
     stored = weights->shapes();
   }
   for (const auto& [name, same_as] : ties) {

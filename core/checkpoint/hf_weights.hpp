@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,8 @@ class HfWeights {
 
   // Returns the names and shapes of all tensors.
   Shapes shapes() const;
-  // Puts `prefix` before the names of all tensors.
-  void add_prefix(const std::string& prefix);
+  // Puts `prefix` before the names of all tensors except for those in `complete`.
+  void add_prefix(const std::string& prefix, const std::set<std::string>& complete);
   // Reads elements [begin, begin + count) of the tensor `name` into dst, converted to fp32 from
   // fp64, fp32, bf16 or fp16. Throws Error if the file cannot be read.
   void read(const std::string& name, int64_t begin, int64_t count, float* dst) const;
@@ -56,7 +57,8 @@ using ReadWeights =
 // may be absent from the files; if it is present, it must hold the same values.
 //
 // optional_prefix: files that have no name with this prefix are those of a part of the model, in
-// which names lack it.
+// which names lack it. Names that the model has without the prefix, such as that of the head, do
+// not get it.
 //
 // Throws Error: what HfWeights throws, and FAILED_PRECONDITION with the differences if names,
 // shapes or tied values do not match.

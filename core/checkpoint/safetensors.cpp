@@ -28,13 +28,15 @@ constexpr size_t kMaxTensors = 1'000'000;
 constexpr size_t kMaxMetadata = 64 * 1024;
 constexpr uint64_t kDataAlignment = 64;
 
-constexpr std::array<std::pair<const char*, int32_t>, 7> kDtypes{{{"F64", YOKE_F64},
+// The first name of a dtype is the one that is written. Old files of GPT-2 have masks of BOOL.
+constexpr std::array<std::pair<const char*, int32_t>, 8> kDtypes{{{"F64", YOKE_F64},
                                                                   {"F32", YOKE_F32},
                                                                   {"BF16", YOKE_BF16},
                                                                   {"F16", YOKE_F16},
                                                                   {"I64", YOKE_I64},
                                                                   {"I32", YOKE_I32},
-                                                                  {"U8", YOKE_U8}}};
+                                                                  {"U8", YOKE_U8},
+                                                                  {"BOOL", YOKE_U8}}};
 
 [[noreturn]] void refuse(const std::string& reason) {
   throw Error(YOKE_DATA_LOSS, reason);

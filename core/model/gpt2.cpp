@@ -169,7 +169,7 @@ BlockList make_blocks(const ModelConfig& model,
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
   list.tp = [d](const std::string& name) { return tp_hint(name, d); };
   add_adapters(list, model.lora);
-  // The published files are those of transformers' GPT2Model, which has no head.
+  // The published files have the names of transformers' GPT2Model, which has no head.
   if (!model.from.empty()) open_stored(list, model.from, kEmbedding, d.tied, "transformer.");
   open_adapters(list, model);
   return list;

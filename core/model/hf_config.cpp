@@ -30,13 +30,24 @@ constexpr uint64_t kMaxConfigBytes = 1 << 20;
 
 const HfFamily* const kFamilies[] = {&kHfGpt2, &kHfLlama, &kHfMistral, &kHfQwen2, &kHfQwen3};
 
+const HfFamily* const* find_type(const Json& model_type) {
+  return std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const HfFamily* family) {
+    return model_type == family->model_type;
+  });
+}
+
+// Returns whether the architectures of a file contain the family. A file without a head is one of
+// the whole model if its head is tied to the embedding; the files of weights decide that.
+bool has_architecture(const Json& names, const HfFamily& family) {
+  return names.is_array() && std::any_of(names.begin(), names.end(), [&](const Json& name) {
+           return name == family.architecture || name == family.base;
+         });
+}
+
 // Throws unless model_type and architectures name a family.
 const HfFamily& find_family(HfReader& reader) {
   const Json* type = reader.find("model_type");
-  const auto* const* at =
-      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const HfFamily* family) {
-        return type != nullptr && *type == family->model_type;
-      });
+  const auto* const* at = find_type(type == nullptr ? Json() : *type);
   if (at == std::end(kFamilies)) {
     std::string allowed;
     for (const std::string& name : hf_families())
@@ -46,10 +57,10 @@ const HfFamily& find_family(HfReader& reader) {
   }
   const HfFamily& family = **at;
   if (const Json* names = reader.find("architectures");
-      names != nullptr &&
-      (!names->is_array() ||
-       std::find(names->begin(), names->end(), family.architecture) == names->end())) {
-    reader.refuse("architectures", *names, concat("; allowed: [\"", family.architecture, "\"]"));
+      names != nullptr && !has_architecture(*names, family)) {
+    reader.refuse("architectures",
+                  *names,
+                  concat("; allowed: [\"", family.architecture, "\"], [\"", family.base, "\"]"));
     reader.finish();
   }
   return family;
@@ -167,6 +178,7 @@ std::string hf_config_text(const ModelDims& d, int64_t max_positions) {
 
 std::string hf_config_text(const HfConfig& from, int64_t max_positions) {
   Json json = Json::parse(from.text);
+  json["architectures"] = {(*find_type(from.family))->architecture};
   if (from.dims.positions == 0) add_old_rope(from.dims, json);
   if (!positions_are_fixed(from)) {
     json["max_position_embeddings"] = std::max(max_positions, from.max_positions);

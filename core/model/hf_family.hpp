@@ -13,6 +13,7 @@ namespace yoke {
 struct HfFamily {
   const char* model_type;    // "llama", which is also its name in a run file
   const char* architecture;  // "LlamaForCausalLM"
+  const char* base;          // "LlamaModel", the same without a head
   // Sets dims, max_positions and notes of `config`, and records what is wrong or not supported.
   void (*read)(HfReader& reader, HfConfig& config);
 };

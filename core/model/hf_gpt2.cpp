@@ -51,6 +51,6 @@ void read(HfReader& reader, HfConfig& config) {
 
 }  // namespace
 
-const HfFamily kHfGpt2{"gpt2", "GPT2LMHeadModel", read};
+const HfFamily kHfGpt2{"gpt2", "GPT2LMHeadModel", "GPT2Model", read};
 
 }  // namespace yoke

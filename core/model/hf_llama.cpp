@@ -12,6 +12,6 @@ void read(HfReader& reader, HfConfig& config) {
 
 }  // namespace
 
-const HfFamily kHfLlama{"llama", "LlamaForCausalLM", read};
+const HfFamily kHfLlama{"llama", "LlamaForCausalLM", "LlamaModel", read};
 
 }  // namespace yoke

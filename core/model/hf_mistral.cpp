@@ -19,6 +19,6 @@ void read(HfReader& reader, HfConfig& config) {
 
 }  // namespace
 
-const HfFamily kHfMistral{"mistral", "MistralForCausalLM", read};
+const HfFamily kHfMistral{"mistral", "MistralForCausalLM", "MistralModel", read};
 
 }  // namespace yoke

@@ -62,6 +62,6 @@ void read_qwen_windows(HfReader& reader, ModelDims& dims) {
   }
 }
 
-const HfFamily kHfQwen2{"qwen2", "Qwen2ForCausalLM", read};
+const HfFamily kHfQwen2{"qwen2", "Qwen2ForCausalLM", "Qwen2Model", read};
 
 }  // namespace yoke

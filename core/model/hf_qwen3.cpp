@@ -14,6 +14,6 @@ void read(HfReader& reader, HfConfig& config) {
 
 }  // namespace
 
-const HfFamily kHfQwen3{"qwen3", "Qwen3ForCausalLM", read};
+const HfFamily kHfQwen3{"qwen3", "Qwen3ForCausalLM", "Qwen3Model", read};
 
 }  // namespace yoke

@@ -275,7 +275,8 @@ BlockList make_blocks(const ModelConfig& model,
   list.init = [layers = d.layers](const std::string& name) { return initial(name, layers); };
   list.tp = [d](const std::string& name) { return tp_hint(name, d); };
   add_adapters(list, model.lora);
-  if (!model.from.empty()) open_stored(list, model.from, "model.embed_tokens.weight", d.tied);
+  if (!model.from.empty())
+    open_stored(list, model.from, "model.embed_tokens.weight", d.tied, "model.");
   open_adapters(list, model);
   return list;
 }

@@ -150,6 +150,6 @@ void open_stored(BlockList& list,
                  const std::string& folder,
                  const std::string& embedding,
                  bool tied,
-                 const std::string& optional_prefix = "");
+                 const std::string& optional_prefix);
 
 }  // namespace yoke

@@ -104,6 +104,34 @@ TEST_F(Weights, OfAFolderAreTrainedOnAndComeBackInTheCheckpoint) {
   EXPECT_THAT(read("runs/t/config.resolved.toml"), HasSubstr("from = \"hf\""));
 }
 
+// Removes "model." from the names of a safetensors file, whose header keeps its length.
+std::string without_prefix(const std::string& bytes) {
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  std::string header =
+      std::regex_replace(bytes.substr(sizeof length, length), std::regex("\"model\\."), "\"");
+  header.resize(length, ' ');
+  return bytes.substr(0, sizeof length) + header + bytes.substr(sizeof length + length);
+}
+
+// transformers saves the part of a model below its head with such names.
+TEST_F(Weights, MayLackThePrefixOfTheirNames) {
+  const std::vector<std::string> untrained{"train", "from.toml", "train.steps=0"};
+  ASSERT_TRUE(here_.yoke(untrained).ending.ok());
+  const std::string last = "runs/t/checkpoints/step-00000000";
+  const std::string before = read(last + "/model.safetensors");
+  fs::remove_all(here_.folder() / "runs/t");
+  change_config([](json& config) { config["architectures"] = {"LlamaModel"}; });
+  for (int n = 1; !shard(n).empty(); ++n) write(shard(n), without_prefix(read(shard(n))));
+  const std::string index = "hf/model.safetensors.index.json";
+  write(index, std::regex_replace(read(index), std::regex("\"model\\.([a-z])"), "\"$1"));
+  const SubprocessResult trained = here_.yoke(untrained);
+  ASSERT_TRUE(trained.ending.ok()) << trained.err;
+  EXPECT_EQ(read(last + "/model.safetensors"), before);
+  EXPECT_EQ(json::parse(read(last + "/config.json"))["architectures"],
+            json::array({"LlamaForCausalLM"}));
+}
+
 TEST_F(Weights, WithATokenizerAreNotTrainedOnBytesByMistake) {
   write("hf/tokenizer.json", R"({"version": "1.0"})");
   expect_refused({"text.txt", "hf/tokenizer.json", "data.format"});

@@ -133,6 +133,18 @@ TEST(HfWeights, MayLackAPrefixThatTheModelHas) {
   EXPECT_EQ(open_error(without, model).code, YOKE_FAILED_PRECONDITION);
 }
 
+// The head is outside of that part, whether it is tied or not.
+TEST(HfWeights, ThatLackAPrefixMayHaveAHead) {
+  const TempFolder folder;
+  folder.write("model.safetensors",
+               safetensors_file({counting("a", {2}, 3), counting("head", {2}, 3)}));
+  const std::string path = folder.path().string();
+  EXPECT_THAT(read(open_weights(path, {{"t.a", {2}}, {"head", {2}}}, {}, "t."), "head", 0, 2),
+              ElementsAre(3, 4));
+  EXPECT_THAT(read(open_weights(path, {{"t.a", {2}}}, {{"head", "t.a"}}, "t."), "t.a", 0, 2),
+              ElementsAre(3, 4));
+}
+
 TEST(HfWeights, ATiedNameMayBeAbsentOrHoldTheSameValues) {
   const TempFolder absent, same;
   absent.write("model.safetensors", safetensors_file({counting("a", {2, 3})}));

@@ -105,6 +105,7 @@ TEST(Safetensors, WritesNoTensorsAtAll) {
 
 TEST(Safetensors, AcceptsTensorsInAnyOrder) {
   EXPECT_EQ(error_for(kGood, 25), "");
+  EXPECT_EQ(error_for(object({entry("a", "BOOL", "[3]", 0, 3)}), 3), "");
   EXPECT_EQ(
       error_for(object({entry("b", "U8", "[]", 24, 25), entry("a", "F32", "[2,3]", 0, 24)}), 25),
       "");

@@ -303,6 +303,17 @@ TEST(HfConfig, WritesWhatItReads) {
   EXPECT_EQ(read.dims.norm_eps, 1e-3);
 }
 
+// transformers saves a model without a head under another name. What Yoke writes has a head.
+TEST(HfConfig, MayBeThatOfAModelWithoutAHead) {
+  Json json = least();
+  json["architectures"] = {"LlamaModel"};
+  const HfConfig from = parse_hf_config(json.dump(), "d");
+  EXPECT_EQ(Json::parse(hf_config_text(from, 32))["architectures"],
+            Json::array({"LlamaForCausalLM"}));
+  json["architectures"] = {"GPT2Model"};
+  EXPECT_THAT(faults(json), HasSubstr("allowed: [\"LlamaForCausalLM\"], [\"LlamaModel\"]"));
+}
+
 TEST(HfConfig, KeepsTheKeysThatYokeDoesNotUse) {
   Json json = least();
   json.update({{"bos_token_id", 5},
