@@ -115,6 +115,23 @@ TEST_F(OwnModel, IsTrainedToTheSameNumbersByEveryBackendInEveryLayout) {
   }
 }
 
+// The convolution at the input of the model and one in its middle need no gradients.
+TEST_F(OwnModel, MayHaveFrozenParameters) {
+  const std::vector<double> all = losses({});
+  const std::string key = "model.freeze=[\"first\", \"second.bias\"]";
+  const std::vector<double> expected = losses({key});
+  ASSERT_EQ(expected.size(), all.size());
+  EXPECT_EQ(expected.front(), all.front());
+  EXPECT_NE(expected.back(), all.back());
+  const std::vector<double> divided = losses({key, "--nproc", "2"});
+  ASSERT_EQ(divided.size(), expected.size());
+  for (size_t step = 0; step < expected.size(); ++step)
+    EXPECT_LE(std::abs(divided[step] - expected[step]), kLossBound * expected[step]) << step;
+  const SubprocessResult r = train({"model.freeze=[\"frist\"]"});
+  EXPECT_EQ(r.ending.exit_code, 2);
+  EXPECT_THAT(r.err, HasSubstr("\"frist\" names no parameter; did you mean 'first'?"));
+}
+
 // The report of a comparison has an estimate for the activations of every case.
 TEST_F(OwnModel, IsCompared) {
   const SubprocessResult r = yoke({"compare",

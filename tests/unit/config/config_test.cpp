@@ -189,8 +189,8 @@ TEST(LoadConfig, TheChosenBackendHasATableEvenIfNotFound) {
   EXPECT_EQ(variable.run().parallel_backend, "mule");
 }
 
-// For a family that is not built in, every key below [model] except model.family is an option of
-// the family, even if the built-in family has a key of that name.
+// For a family that is not built in, every key below [model] except for model.family and
+// model.freeze is an option of the family, even if the built-in family has a key of that name.
 TEST(LoadConfig, KeysOfAnOwnModelAreOptions) {
   const Loading loaded({least("[model]\nfamily = \"mine\"\nhidden = 32\ndim = \"a lot\"\n"),
                         {"model.rate=0.5"},
@@ -207,6 +207,13 @@ TEST(LoadConfig, KeysOfAnOwnModelAreOptions) {
   EXPECT_NE(text.find("[model]\nfamily = \"mine\"\n"), std::string::npos);
   EXPECT_EQ(text.find("[model]"), text.rfind("[model]"));
   EXPECT_EQ(to_toml(Loading({text}).config()), text);
+}
+
+// The host freezes parameters of any family.
+TEST(LoadConfig, AnOwnModelMayHaveFrozenParameters) {
+  const Loading loaded({least("[model]\nfamily = \"mine\"\nfreeze = [\"first\", \"h.*.a\"]\n")});
+  EXPECT_THAT(loaded.run().model.freeze, ElementsAre("first", "h.*.a"));
+  EXPECT_THAT(loaded.run().backend_options, IsEmpty());
 }
 
 // The build names the default, but it is used only where it is installed.
