@@ -142,7 +142,7 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const YokeBatch& batch = *args.batch;
   const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
   const at::NoGradGuard no_graph;
-  const compat::BatchTotals own = training ? train(batch) : pass_->evaluate(batch);
+  const compat::RankTotals own = training ? train(batch) : pass_->evaluate(batch);
   const auto [totals, squared_norm] = over_ranks(own, training);
   call([&](YokeError* err) { return yoke_check_weight(&batch, totals.targets, err); });
   if (!training) return step_result(args, totals.loss, totals.targets, kUnknown);
@@ -162,9 +162,9 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   return result;
 }
 
-compat::BatchTotals Engine::train(const YokeBatch& batch) {
+compat::RankTotals Engine::train(const YokeBatch& batch) {
   gradients_.begin_step(batch.num_micros);
-  const compat::BatchTotals totals =
+  const compat::RankTotals totals =
       pass_->train(batch, environment_.settings.loss, environment_.comms.data_ranks());
   gradients_.finish();
   part_->complete(layout_, gradients_.all(), parameters_.owned());
@@ -172,9 +172,10 @@ compat::BatchTotals Engine::train(const YokeBatch& batch) {
 }
 
 // Every instance has the whole gradient, so only the first one adds its squares.
-Engine::Totals Engine::over_ranks(const compat::BatchTotals& own, bool training) const {
-  at::Tensor sums = at::tensor({own.loss, own.targets, own.uneven, 0.0}, at::kDouble);
-  sums = sums.to(options_.device());
+Engine::Totals Engine::over_ranks(const compat::RankTotals& own, bool training) const {
+  at::Tensor sums =
+      at::tensor({0.0, own.targets, own.uneven, 0.0}, at::kDouble).to(options_.device());
+  sums[0].copy_(own.loss);
   if (training && environment_.comms.instances.rank() == 0)
     sums[3].copy_(optimizer_.squared_norm());
   environment_.comms.scalars.all_reduce(span(sums)).wait();

@@ -46,8 +46,8 @@ class Engine final : public Wrapped {
     double squared_norm;  // 0 in an evaluation
   };
   // Runs the batch and reduces its gradients. Returns the sums of this rank.
-  compat::BatchTotals train(const YokeBatch& batch);
-  Totals over_ranks(const compat::BatchTotals& own, bool training) const;
+  compat::RankTotals train(const YokeBatch& batch);
+  Totals over_ranks(const compat::RankTotals& own, bool training) const;
 
   const Environment& environment_;
   const YokeOptimizer& config_;

@@ -122,7 +122,7 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   const YokeBatch& batch = *args.batch;
   const bool training = (args.flags & YOKE_STEP_FORWARD_ONLY) == 0;
   const at::NoGradGuard no_graph;
-  const compat::BatchTotals own = training ? train(batch) : pass_->evaluate(batch);
+  const compat::RankTotals own = training ? train(batch) : pass_->evaluate(batch);
   const auto [totals, squared_norm] = over_ranks(own, training);
   call([&](YokeError* err) { return yoke_check_weight(&batch, totals.targets, err); });
   if (!training) return step_result(args, totals.loss, totals.targets, kUnknown);
@@ -140,9 +140,9 @@ YokeStepResult Engine::step(const YokeStepArgs& args) {
   return result;
 }
 
-compat::BatchTotals Engine::train(const YokeBatch& batch) {
+compat::RankTotals Engine::train(const YokeBatch& batch) {
   gradients_.begin_step(batch.num_micros);
-  const compat::BatchTotals totals =
+  const compat::RankTotals totals =
       pass_->train(batch, environment_.settings.loss, environment_.comms.data.size());
   gradients_.finish();
   part_->complete(layout_, gradients_.all(), {{0, layout_.size()}});
@@ -151,9 +151,10 @@ compat::BatchTotals Engine::train(const YokeBatch& batch) {
 
 // All ranks with the same part have the same gradients, bit for bit, so only the first one adds its
 // squares.
-Engine::Totals Engine::over_ranks(const compat::BatchTotals& own, bool training) const {
+Engine::Totals Engine::over_ranks(const compat::RankTotals& own, bool training) const {
   at::Tensor sums =
-      at::tensor({own.loss, own.targets, own.uneven, 0.0}, at::kDouble).to(options_.device());
+      at::tensor({0.0, own.targets, own.uneven, 0.0}, at::kDouble).to(options_.device());
+  sums[0].copy_(own.loss);
   if (training && environment_.comms.reduce.rank() == 0) add_squares(sums[3]);
   environment_.comms.scalars.all_reduce(span(sums)).wait();
   sums = sums.cpu();

@@ -41,7 +41,7 @@ class Engine final : public Wrapped {
 
  private:
   // Runs the batch and reduces its gradients. Returns the sums of this rank.
-  compat::BatchTotals train(const YokeBatch& batch);
+  compat::RankTotals train(const YokeBatch& batch);
   // Sums over all ranks.
   struct Totals {
     compat::BatchTotals batch;
@@ -49,7 +49,7 @@ class Engine final : public Wrapped {
   };
   // Adds the squares of the gradients that this rank counts to `sum`, an fp64 scalar.
   void add_squares(const at::Tensor& sum) const;
-  Totals over_ranks(const compat::BatchTotals& own, bool training) const;
+  Totals over_ranks(const compat::RankTotals& own, bool training) const;
 
   const Environment& environment_;
   const YokeOptimizer& config_;

@@ -3,6 +3,8 @@
 // is what hooks on gradients are in PyTorch.
 #include "sdk/compat/block_pass.hpp"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 #include "yoke/torch.hpp"
@@ -18,7 +20,7 @@ int32_t receive_gradient(void* ctx, int64_t param, const YokeTensor* gradient, Y
 
 // Returns the sums of what `run` returns for each micro-batch, in their order.
 template <class Run>  // BatchTotals(const YokeMicroBatch& micro)
-BatchTotals sum_over_micros(const YokeBatch& batch, Run&& run) {
+RankTotals sum_over_micros(const YokeBatch& batch, Run&& run) {
   require_micros(batch);
   BatchTotals totals;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
@@ -27,7 +29,7 @@ BatchTotals sum_over_micros(const YokeBatch& batch, Run&& run) {
     totals.targets += own.targets;
     totals.uneven += own.uneven;
   }
-  return totals;
+  return {at::scalar_tensor(totals.loss, at::kDouble), totals.targets, totals.uneven};
 }
 
 }  // namespace
@@ -42,14 +44,14 @@ BlockPass::BlockPass(const YokeModel& model,
       hooks_(std::move(hooks)),
       blocks_(model.summary->num_blocks) {}
 
-BatchTotals BlockPass::train(const YokeBatch& batch, Loss loss, int data_ranks) {
+RankTotals BlockPass::train(const YokeBatch& batch, Loss loss, int data_ranks) {
   return sum_over_micros(batch, [&](const YokeMicroBatch& micro) -> BatchTotals {
     const auto [sum, targets] = train(micro, loss_grad(loss, batch, micro));
     return {sum, targets, is_uneven(loss, batch, micro, targets, data_ranks) ? 1.0 : 0.0};
   });
 }
 
-BatchTotals BlockPass::evaluate(const YokeBatch& batch) {
+RankTotals BlockPass::evaluate(const YokeBatch& batch) {
   return sum_over_micros(batch, [&](const YokeMicroBatch& micro) -> BatchTotals {
     const auto [sum, targets] = evaluate(micro);
     return {sum, targets, 0};

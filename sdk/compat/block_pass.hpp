@@ -23,8 +23,8 @@ class BlockPass final : public BatchPass {
             std::vector<RecomputedUnit> units,
             PassHooks hooks);
 
-  BatchTotals train(const YokeBatch& batch, Loss loss, int data_ranks) override;
-  BatchTotals evaluate(const YokeBatch& batch) override;
+  RankTotals train(const YokeBatch& batch, Loss loss, int data_ranks) override;
+  RankTotals evaluate(const YokeBatch& batch) override;
 
   struct Result {
     double loss = 0, targets = 0;  // sum over the targets of the micro-batch, and their number

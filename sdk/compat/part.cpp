@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "sdk/compat/block_pass.hpp"
@@ -59,32 +60,28 @@ class DividedPass final : public BatchPass {
               PassHooks hooks)
       : pass_(model, plan, comms, host, std::move(hooks)) {}
 
-  BatchTotals train(const YokeBatch& batch, Loss loss, int data_ranks) override {
+  RankTotals train(const YokeBatch& batch, Loss loss, int data_ranks) override {
     require_micros(batch);
     std::vector<double> grads;
     for (uint64_t m = 0; m < batch.num_micros; ++m)
       grads.push_back(loss_grad(loss, batch, *batch.micros[m]));
-    const auto results = pass_.train(batch, grads);
-    BatchTotals totals = sum(results);
+    const auto result = pass_.train(batch, grads);
+    RankTotals totals = sum(result);
     if (!pass_.counts_targets()) return totals;
-    for (size_t m = 0; m < results.size(); ++m)
+    for (size_t m = 0; m < result.targets.size(); ++m)
       totals.uneven +=
-          is_uneven(loss, batch, *batch.micros[m], results[m].targets, data_ranks) ? 1 : 0;
+          is_uneven(loss, batch, *batch.micros[m], result.targets[m], data_ranks) ? 1 : 0;
     return totals;
   }
-  BatchTotals evaluate(const YokeBatch& batch) override {
+  RankTotals evaluate(const YokeBatch& batch) override {
     require_micros(batch);
     return sum(pass_.evaluate(batch));
   }
 
  private:
-  static BatchTotals sum(const std::vector<mesh::StagePass::Result>& results) {
-    BatchTotals totals;
-    for (const auto& [loss, targets] : results) {
-      totals.loss += loss;
-      totals.targets += targets;
-    }
-    return totals;
+  static RankTotals sum(const mesh::StagePass::Result& result) {
+    const auto& targets = result.targets;
+    return {result.loss, std::accumulate(targets.begin(), targets.end(), 0.0), 0};
   }
 
   mesh::StagePass pass_;

@@ -54,12 +54,11 @@ bool StagePass::counts_targets() const {
   return is_first && blocks_.computes_loss(static_cast<int>(model_.blocks().size()) - 1);
 }
 
-std::vector<StagePass::Result> StagePass::train(const YokeBatch& batch,
-                                                const std::vector<double>& loss_grads) {
+StagePass::Result StagePass::train(const YokeBatch& batch, const std::vector<double>& loss_grads) {
   return run(batch, loss_grads, false);
 }
 
-std::vector<StagePass::Result> StagePass::evaluate(const YokeBatch& batch) {
+StagePass::Result StagePass::evaluate(const YokeBatch& batch) {
   return run(batch, std::vector<double>(batch.num_micros, 0.0), true);
 }
 
@@ -76,21 +75,28 @@ const std::vector<Action>& StagePass::list(int micros, bool forward_only) {
   return lists_.emplace(key, std::move(checked_lists(specs)[rank_])).first->second;
 }
 
-std::vector<StagePass::Result> StagePass::run(const YokeBatch& batch,
-                                              const std::vector<double>& loss_grads,
-                                              bool forward_only) {
+// Counting on a device would make the host wait, so the count that the host passed is used there.
+double StagePass::targets_of(const YokeMicroBatch& micro, const TorchInputs& inputs) const {
+  if (!counts_targets()) return 0;
+  return host_.stream != nullptr ? micro.token_weight : model_.torch().loss_weight(inputs);
+}
+
+StagePass::Result StagePass::run(const YokeBatch& batch,
+                                 const std::vector<double>& loss_grads,
+                                 bool forward_only) {
   if (broken_) {
     throw Error(YOKE_FAILED_PRECONDITION,
                 "an earlier step failed while a message between stages was in flight; destroy this "
                 "model and resume from a checkpoint");
   }
   inputs_.clear();
-  results_.assign(batch.num_micros, {});
+  const auto options = at::TensorOptions(device_).dtype(at::kDouble);
+  result_ = {at::zeros({}, options), {}};
   std::vector<at::Tensor> grads;
   for (uint64_t m = 0; m < batch.num_micros; ++m) {
     inputs_.push_back(borrow(*batch.micros[m]));
-    if (counts_targets()) results_[m].targets = model_.torch().loss_weight(inputs_.back());
-    grads.push_back(at::full({}, loss_grads[m], at::TensorOptions(device_).dtype(at::kDouble)));
+    result_.targets.push_back(targets_of(*batch.micros[m], inputs_.back()));
+    grads.push_back(at::full({}, loss_grads[m], options));
   }
   distributed_ = inputs_;
   if (model_.on_mesh() != nullptr) {
@@ -105,7 +111,7 @@ std::vector<StagePass::Result> StagePass::run(const YokeBatch& batch,
     abandon();
     throw;
   }
-  return results_;
+  return result_;
 }
 
 void StagePass::run(const Action& a) {
@@ -133,7 +139,7 @@ void StagePass::forward(const Action& a) {
   hooks_.before_block(a.block);
   blocks_.forward(a);
   if (!blocks_.computes_loss(a.block)) return;
-  results_[a.micro].loss = local_sum(blocks_.loss(a.micro)).item<double>();
+  result_.loss.add_(local_sum(blocks_.loss(a.micro)));
 }
 
 void StagePass::report_gradients(int block) {

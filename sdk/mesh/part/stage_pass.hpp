@@ -46,27 +46,27 @@ class StagePass {
             const YokeHost& host,
             StageHooks hooks);
 
-  // This rank's share of the loss of a micro-batch, and the targets that it counts. The shares of
-  // all ranks of pp, cp and tp add up to the sum of losses and to the number of targets.
+  // This rank's share of the loss of a step, and the targets that it counts. The shares of all
+  // ranks of pp, cp and tp add up to the sum of losses and to the numbers of targets.
   struct Result {
-    double loss = 0, targets = 0;
+    at::Tensor loss;              // fp64, a scalar on the device of the model
+    std::vector<double> targets;  // one number for each micro-batch
   };
   // Returns whether this rank counts targets: one of all ranks that share a batch does.
   bool counts_targets() const;
-  // Return the results of all micro-batches of a step. loss_grads: for each of them what the
-  // gradient of the sum of losses is multiplied by. Throw Error(CANCELLED) if the host stops the
+  // Return the result of a step, without waiting for a device. loss_grads: for each micro-batch what
+  // the gradient of the sum of losses is multiplied by. Throw Error(CANCELLED) if the host stops the
   // run, and the error of a block; nothing is kept then. If a message was in flight, every further
   // step throws Error(FAILED_PRECONDITION).
-  std::vector<Result> train(const YokeBatch& batch, const std::vector<double>& loss_grads);
-  std::vector<Result> evaluate(const YokeBatch& batch);
+  Result train(const YokeBatch& batch, const std::vector<double>& loss_grads);
+  Result evaluate(const YokeBatch& batch);
 
  private:
   // The number of micro-batches, and whether the step is forward only.
   using Key = std::pair<int, bool>;
   const std::vector<Action>& list(int micros, bool forward_only);
-  std::vector<Result> run(const YokeBatch& batch,
-                          const std::vector<double>& loss_grads,
-                          bool forward_only);
+  Result run(const YokeBatch& batch, const std::vector<double>& loss_grads, bool forward_only);
+  double targets_of(const YokeMicroBatch& micro, const TorchInputs& inputs) const;
   void run(const Action& action);
   void forward(const Action& action);
   void report_gradients(int block);
@@ -86,7 +86,7 @@ class StagePass {
 
   // These belong to the step in progress.
   std::vector<TorchInputs> inputs_, distributed_;
-  std::vector<Result> results_;
+  Result result_;
 };
 
 }  // namespace yoke::mesh

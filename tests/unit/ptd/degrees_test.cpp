@@ -13,6 +13,7 @@
 #include "core/model/torch_model.hpp"
 #include "tests/support/emulated_cuda.hpp"
 #include "tests/support/fused_rms_norm.hpp"
+#include "tests/support/host_reads.hpp"
 #include "tests/support/temp_folder.hpp"
 #include "tests/unit/ptd/rig.hpp"
 
@@ -103,31 +104,27 @@ struct Result {
   int reads = 0;          // losses and gradients that the host has read in the step, on all ranks
 };
 
-// Counts, until it is destroyed, the products of matrices that this thread computes in
-// BackwardWeight, and the floating-point numbers that it reads from tensors.
-class Counter {
+// Counts the products of matrices that this thread computes in BackwardWeight, until it is
+// destroyed.
+class LateProducts {
  public:
-  Counter()
+  LateProducts()
       : handle_(at::addThreadLocalCallback(
-            at::RecordFunctionCallback(&Counter::begin, &Counter::end)
-                .needsInputs(true)
+            at::RecordFunctionCallback(&LateProducts::begin, &LateProducts::end)
                 .scopes({at::RecordScope::USER_SCOPE, at::RecordScope::FUNCTION}))) {
     inside_ = false;
-    late_products_ = reads_ = 0;
+    count_ = 0;
   }
-  ~Counter() { at::removeCallback(handle_); }
-  Counter(const Counter&) = delete;
-  Counter& operator=(const Counter&) = delete;
-  int late_products() const { return late_products_; }
-  int reads() const { return reads_; }
+  ~LateProducts() { at::removeCallback(handle_); }
+  LateProducts(const LateProducts&) = delete;
+  LateProducts& operator=(const LateProducts&) = delete;
+  int count() const { return count_; }
 
  private:
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& f) {
     const std::string_view name = f.name();
     if (f.scope() == at::RecordScope::USER_SCOPE) inside_ = name.starts_with("BackwardWeight");
-    if (inside_ && name == "aten::mm") ++late_products_;
-    if (name == "aten::_local_scalar_dense" && f.inputs()[0].toTensor().is_floating_point())
-      ++reads_;
+    if (inside_ && name == "aten::mm") ++count_;
     return nullptr;
   }
   static void end(const at::RecordFunction& f, at::ObserverContext*) {
@@ -135,7 +132,7 @@ class Counter {
   }
 
   static inline thread_local bool inside_ = false;
-  static inline thread_local int late_products_ = 0, reads_ = 0;
+  static inline thread_local int count_ = 0;
   at::CallbackHandle handle_;
 };
 
@@ -194,12 +191,13 @@ void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
   batch.micros = pointers.data();
   batch.num_micros = pointers.size();
   batch.token_weight = targets_of(sequences(0, kBatch));
-  const Counter counter;
+  const LateProducts late;
+  const yoke::testing::HostReads reads;
   const YokeStepResult step = session.step(batch, 1, 1.0);
   {
     const std::lock_guard lock(mutex);
-    result.late_products += counter.late_products();
-    result.reads += counter.reads();
+    result.late_products += late.count();
+    result.reads += reads.count();
   }
 
   session.checkpoint(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) {
