@@ -87,7 +87,12 @@ class Check {
   explicit Check(const std::vector<std::vector<Cell>>& ranks) : ranks_(ranks) {}
 
   GivenOrders run() {
-    for (const auto& cells : ranks_) actions_ += cells.size();
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      if (ranks_[r].empty())
+        throw Error(YOKE_INVALID_ARGUMENT,
+                    concat("rank ", r, " has no action; every rank needs a stage"));
+      actions_ += ranks_[r].size();
+    }
     for (const auto& cells : ranks_) {
       for (const Cell& cell : cells) place(cell);
     }

@@ -20,8 +20,8 @@ struct GivenOrders {
 // Parses the text of a file. The actions are F (forward), B (whole backward), I and W (its two
 // parts); empty cells mean that the rank is idle and have no effect. Throws
 // Error(INVALID_ARGUMENT) with rank and column, both counted from 0, if a cell is not an action, a
-// stage lies on two ranks, an action is missing, repeated or out of order, or actions wait for each
-// other cyclically.
+// rank has none, a stage lies on two ranks, an action is missing, repeated or out of order, or
+// actions wait for each other cyclically.
 GivenOrders parse_orders(const std::string& text);
 // Returns the first action with which a stage does not take its micro-batches in ascending order,
 // such as "1W0"; "" if there is none. Such a stage adds up losses or gradients in another order

@@ -104,6 +104,7 @@ TEST(OrderFile, SaysWhatIsWrongAndWhere) {
               HasSubstr("rank 1, column 0: 1F1999999999 has a number that is too large"));
   EXPECT_THAT(refusal("0F0,0I0\n"),
               HasSubstr("stage 0, micro-batch 0: actions are missing; there are: FI"));
+  EXPECT_THAT(refusal("0F0,0B0\n,,\n1F0,1B0\n"), HasSubstr("rank 1 has no action"));
   EXPECT_THAT(refusal("0F0,0B0\n2F0,2B0\n"),
               HasSubstr("stage 1, micro-batch 0: actions are missing"));
   EXPECT_THAT(refusal("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n"),
