@@ -19,6 +19,10 @@ constexpr std::string_view kRecompute =
     "the option of the backend for activation checkpointing; `yoke backends info NAME` lists its "
     "options";
 
+constexpr std::string_view kRanks =
+    "--nproc N, a flag of the command line; the degrees dp_shards, tp_degree and so on divide the "
+    "ranks";
+
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"accumulate_grad_batches", kAccumulation},
     {"activation_checkpointing", kRecompute},
@@ -62,7 +66,11 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"micro_batch_size", "train.micro_batch"},
     {"mixed_precision", "precision.param"},
     {"model_name_or_path", "model.from"},
+    {"nproc", kRanks},
+    {"nproc_per_node", kRanks},
     {"num_epochs", kEpochs},
+    {"num_gpus", kRanks},
+    {"num_processes", kRanks},
     {"num_train_epochs", kEpochs},
     {"output_dir", "run.dir"},
     {"per_device_train_batch_size", "train.micro_batch"},
@@ -82,6 +90,7 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"train_micro_batch_size_per_gpu", "train.micro_batch"},
     {"warmup_iters", "train.warmup"},
     {"warmup_steps", "train.warmup"},
+    {"world_size", kRanks},
 };
 
 }  // namespace

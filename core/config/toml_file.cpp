@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -80,6 +81,48 @@ std::string nearest_file(const std::string& path) {
   return "; did you mean '" + (wanted.parent_path() / found).string() + "'?";
 }
 
+std::string trimmed(const std::string& text) {
+  const size_t begin = text.find_first_not_of(" \t\r"), end = text.find_last_not_of(" \t\r");
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
+
+// Returns the text of a line, counted from 1.
+std::string line_of(const std::string& text, int64_t number) {
+  std::istringstream lines(text);
+  std::string line;
+  for (int64_t n = 0; n < number && std::getline(lines, line);) ++n;
+  return line;
+}
+
+// Returns what may be wrong with a line that is not valid, or "": people write values as in Python,
+// YAML or a shell, where texts need no quotes, and editors replace straight quotes by curly ones.
+std::string hint_for_line(const std::string& line) {
+  for (const char* quote : {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"}) {
+    if (line.find(quote) != std::string::npos)
+      return "; the line has curly quotes: write straight ones, \" or '";
+  }
+  const size_t equals = line.find('=');
+  if (equals == std::string::npos) return "";
+  const std::string key = trimmed(line.substr(0, equals)), value = trimmed(line.substr(equals + 1));
+  if (value.empty()) return "; the value is missing";
+  const char first = value[0];
+  if (first == '"' || first == '\'')
+    return std::count(value.begin(), value.end(), first) == 1 ? "; the closing quote is missing"
+                                                              : "";
+  if (value == "True" || value == "False")
+    return "; write " + key + (value == "True" ? " = true" : " = false");
+  if (value == "None" || value == "null") return "; a key that is left out has its default";
+  if (value.back() == ',') return "; remove the comma at the end";
+  if (first == '.' && value.size() > 1 && std::isdigit(static_cast<unsigned char>(value[1])) != 0)
+    return "; write " + key + " = 0" + value;
+  const bool is_text = std::isalpha(static_cast<unsigned char>(first)) != 0 || first == '/' ||
+                       first == '~' || value.starts_with("./") || value.starts_with("../");
+  constexpr size_t kLongest = 100;  // of a value that a message repeats
+  return is_text && value.size() <= kLongest
+             ? "; a text has quotes: " + key + " = " + toml_string(value)
+             : "";
+}
+
 // Returns what to do with a file of another program, which its name shows to be no TOML.
 std::string hint_for(const std::string& path) {
   const std::string ending = std::filesystem::path(path).extension().string();
@@ -117,8 +160,10 @@ TomlFile parse_toml_file(const std::string& path) {
   }
   const toml::parse_result result = toml::parse(text);
   if (!result) {
-    out.fault = place(path, result.error()) +
-                "not valid TOML: " + std::string(result.error().description()) + hint_for(path);
+    const toml::parse_error& error = result.error();
+    const std::string other = hint_for(path);
+    out.fault = place(path, error) + "not valid TOML: " + std::string(error.description()) +
+                (other.empty() ? hint_for_line(line_of(text, error.source().begin.line)) : other);
     return out;
   }
   flatten(result.table(), {}, out);

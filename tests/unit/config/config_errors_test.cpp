@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using testing::file;
 using ::testing::HasSubstr;
 using testing::least;
@@ -134,6 +135,25 @@ TEST(ConfigError, GivesThePlaceOfASyntaxErrorAndStillReadsTheCommandLine) {
   EXPECT_THAT(loaded.faults()[0],
               AllOf(StartsWith("run.toml:3: not valid TOML: "), Not(HasSubstr("config import"))));
   EXPECT_THAT(loaded.faults()[1], StartsWith("command line: unknown key 'sead'"));
+}
+
+TEST(ConfigError, SaysWhatIsWrongWithALineThatIsNotToml) {
+  const std::pair<const char*, const char*> lines[] = {
+      {"preset = tiny", "; a text has quotes: preset = \"tiny\""},
+      {"path = data/x.txt", "; a text has quotes: path = \"data/x.txt\""},
+      {"path = /data/x.txt", "; a text has quotes: path = \"/data/x.txt\""},
+      {"preset = \u201ctiny\u201d", "; the line has curly quotes: write straight ones, \" or '"},
+      {"preset = \"tiny", "; the closing quote is missing"},
+      {"tied = True", "; write tied = true"},
+      {"clip = None", "; a key that is left out has its default"},
+      {"steps = 3,", "; remove the comma at the end"},
+      {"clip = .5", "; write clip = 0.5"},
+      {"steps =", "; the value is missing"}};
+  for (const auto& [line, hint] : lines) {
+    const Loading loaded({least(std::string("[model]\n") + line + "\n")});
+    ASSERT_EQ(loaded.faults().size(), 1u) << line;
+    EXPECT_THAT(loaded.faults()[0], AllOf(StartsWith("run.toml:4: "), EndsWith(hint)));
+  }
 }
 
 TEST(ConfigError, AKeyTwiceInTheFileIsNamed) {

@@ -35,6 +35,11 @@ TEST(Synonym, NamesAKeyOfTheRunFile) {
   }
 }
 
+TEST(Synonym, NamesTheFlagForTheNumberOfRanks) {
+  for (const char* name : {"nproc", "train.num_processes", "world_size"})
+    EXPECT_TRUE(synonym(name).starts_with("use --nproc N, ")) << name;
+}
+
 TEST(Synonym, IsEmptyForOtherNames) {
   EXPECT_EQ(synonym("train.stepz"), "");
   EXPECT_EQ(synonym(""), "");
