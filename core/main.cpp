@@ -82,6 +82,11 @@ int dispatch(const Words& words) {
     std::printf("yoke %s (backend contract %d.%d)\n", YOKE_VERSION, YOKE_ABI_MAJOR, YOKE_ABI_MINOR);
     return yoke::kExitOk;
   }
+  if (words[0] == "help") {
+    Words rest(words.begin() + 1, words.end());
+    rest.emplace_back("--help");
+    return dispatch(rest);
+  }
   for (const Command& c : kCommands) {
     if (words[0] == c.name) return c.run({words.begin() + 1, words.end()});
   }

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string_view>
+#include <utility>
 
 #include "core/base/exit_code.hpp"
 #include "yoke/nearest.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -17,17 +20,18 @@ std::vector<std::string> command_names(const CLI::App& app) {
   return names;
 }
 
-int misuse(const CLI::App& app, const std::string& what) {
-  const std::string name = app.get_name();
-  std::fprintf(stderr, "%s: %s; see: %s --help\n", name.c_str(), what.c_str(), name.c_str());
-  return kExitUsage;
-}
-
 // Returns the innermost subcommand that was parsed.
 const CLI::App& innermost(const CLI::App& app) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
   return *at;
+}
+
+int misuse(const CLI::App& app, const std::string& what) {
+  const CLI::App& sub = innermost(app);
+  const std::string name = app.get_name() + (&sub == &app ? "" : " " + sub.get_name());
+  std::fprintf(stderr, "%s: %s; see: %s --help\n", name.c_str(), what.c_str(), name.c_str());
+  return kExitUsage;
 }
 
 std::vector<std::string> flags_of(const CLI::App& app) {
@@ -38,12 +42,49 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return flags;
 }
 
+// Flags of torchrun, Accelerate, DeepSpeed, mpirun and srun, and the flags of yoke that mean the
+// same. The nearest spelling of such a name would be another flag, or none.
+constexpr std::pair<std::string_view, std::string_view> kFlagsOfOthers[] = {
+    {"--nproc-per-node", "--nproc"},
+    {"--num-processes", "--nproc"},
+    {"--num-gpus", "--nproc"},
+    {"--ntasks", "--nproc"},
+    {"--world-size", "--nproc"},
+    {"-np", "--nproc"},
+    {"-n", "--nproc"},
+    {"--num-machines", "--nnodes"},
+    {"--num-nodes", "--nnodes"},
+    {"--nodes", "--nnodes"},
+    {"--machine-rank", "--node-rank"},
+    {"--master-addr", "--master"},
+    {"--master-port", "--master"},
+    {"--main-process-ip", "--master"},
+    {"--main-process-port", "--master"},
+    {"--rdzv-endpoint", "--master"},
+    {"--max-restarts", "--restarts"},
+};
+
+// Returns "; did you mean '--nproc'?", or how a key of a run file is written, or "".
+std::string hint_for_flag(const std::string& word, const CLI::App& app) {
+  const std::vector<std::string> flags = flags_of(app);
+  std::string name = word.substr(0, word.find('='));
+  std::replace(name.begin(), name.end(), '_', '-');
+  for (const auto& [other, own] : kFlagsOfOthers) {
+    if (name == other && std::find(flags.begin(), flags.end(), own) != flags.end())
+      return concat("; did you mean '", own, "'?");
+  }
+  const std::string nearest = did_you_mean(name, flags);
+  const bool has_keys = app.get_option_no_throw("KEY=VALUE") != nullptr;
+  if (!nearest.empty() || !has_keys || !word.starts_with("--")) return nearest;
+  return "; a key of the run file is written KEY=VALUE without hyphens, such as train.steps=10";
+}
+
 std::string unexpected(const CLI::App& app) {
   const std::vector<std::string> words = app.remaining(true);
   std::vector<std::string> quoted;
   for (const std::string& word : words) quoted.push_back("'" + word + "'");
   return "unexpected " + join(quoted) +
-         (words.empty() ? "" : did_you_mean(words[0], flags_of(innermost(app))));
+         (words.empty() ? "" : hint_for_flag(words[0], innermost(app)));
 }
 
 }  // namespace

@@ -81,11 +81,41 @@ TEST(Yoke, NamesTheWordOfACommandThatWasMeant) {
                 "config --help\n");
   expect_misuse(
       {"config", "show", "--orign", "x.toml"},
-      "yoke config: unexpected '--orign'; did you mean '--origin'?; see: yoke config --help\n");
+      "yoke config show: unexpected '--orign'; did you mean '--origin'?; see: yoke config show "
+      "--help\n");
   expect_misuse(
       {"train", "x.toml", "--nprocs", "2"},
       "yoke train: unexpected '--nprocs'; did you mean '--nproc'?; see: yoke train --help\n");
   expect_misuse({"train"}, "yoke train: CONFIG is required; see: yoke train --help\n");
+  expect_misuse({"config", "import"},
+                "yoke config import: FILE is required; see: yoke config import --help\n");
+}
+
+TEST(Yoke, KnowsTheFlagsOfOtherLaunchers) {
+  for (const char* flag : {"--nproc-per-node", "--nproc_per_node=2", "--num_processes", "-np"})
+    expect_misuse({"train", "x.toml", flag},
+                  std::string("yoke train: unexpected '") + flag +
+                      "'; did you mean '--nproc'?; see: yoke train --help\n");
+  expect_misuse({"train", "x.toml", "--learning-rate=3"},
+                "yoke train: unexpected '--learning-rate=3'; a key of the run file is written "
+                "KEY=VALUE without hyphens, such as train.steps=10; see: yoke train --help\n");
+}
+
+TEST(Yoke, HelpIsACommandAsWell) {
+  const YokeInstall install;
+  const auto same = [&](const std::vector<std::string>& a, const std::vector<std::string>& b) {
+    const SubprocessResult x = install.run(a), y = install.run(b);
+    EXPECT_EQ(x.ending.exit_code, 0);
+    EXPECT_EQ(x.out, y.out);
+    EXPECT_EQ(x.err, "");
+  };
+  same({"help"}, {"--help"});
+  same({"help", "train"}, {"train", "--help"});
+  same({"help", "config", "import"}, {"config", "import", "--help"});
+  expect_misuse(
+      {"help", "trian"},
+      "yoke: unknown command 'trian'; allowed: train, plan, compare, generate, checkpoint, data, "
+      "backends, trace, config, doctor; did you mean 'train'?\n");
 }
 
 TEST(Yoke, SaysThatItsOutputWasLost) {
