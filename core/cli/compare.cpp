@@ -16,6 +16,7 @@
 #include "core/base/cores.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/files.hpp"
+#include "core/cli/accepting_backends.hpp"
 #include "core/cli/command.hpp"
 #include "core/cli/external_json.hpp"
 #include "core/cli/output_file.hpp"
@@ -87,8 +88,8 @@ std::vector<CaseSpec> given_cases(const Request& request) {
   return cases;
 }
 
-// Returns the cases of the command line, else those of the run file, else one for each backend
-// found.
+// Returns the cases of the command line, else those of the run file, else one for each backend that
+// is found and accepts the run.
 std::vector<CaseSpec> all_cases(const Request& request) {
   std::vector<CaseSpec> cases = given_cases(request);
   if (cases.empty()) {
@@ -98,7 +99,10 @@ std::vector<CaseSpec> all_cases(const Request& request) {
   }
   if (cases.empty()) {
     const LoadedConfig config = load(request, request.overrides);
-    for (const std::string& name : backend_names(config.run.backend_path))
+    const auto ranks =
+        request.nproc ? std::optional(static_cast<int>(*request.nproc)) : std::nullopt;
+    for (const std::string& name : accepting_backends(
+             request.config, request.overrides, ranks, backend_names(config.run.backend_path)))
       cases.push_back({name, {"parallel_backend=" + name}, {}, ""});
   }
   for (CaseSpec& spec : cases) {

@@ -109,6 +109,18 @@ TEST_F(Compare, FailsIfOnlyTheReferenceFails) {
   EXPECT_EQ(all.at("two").at("failure"), "");
 }
 
+// Without any case, a backend that refuses the run is no case that fails.
+TEST_F(Compare, ComparesTheBackendsThatAcceptTheRunIfThereAreNoCases) {
+  const std::string lib = std::string(std::getenv("YOKE_BIN")) + "/../lib/yoke/backends/";
+  if (!std::filesystem::exists(lib + "ptd.so")) GTEST_SKIP() << "no backend for bf16 is built";
+  const auto all = cases({"parallel_backend=ptd", "precision.param=bf16", "--steps", "2"}, 0);
+  EXPECT_EQ(all.count("ptd"), 1u);
+  EXPECT_EQ(all.count("serial"), 0u);
+  const SubprocessResult none = run({"tp_degree=3", "--nproc", "2"});
+  EXPECT_EQ(none.ending.exit_code, 2) << none.err;
+  EXPECT_THAT(none.err, HasSubstr("backend 'serial' does not accept the run: "));
+}
+
 // Returns an external case. It runs the shell command `then` if the file that $YOKE_COMPARE_RUN
 // names, which describes the run, is not empty.
 std::string peer(const std::string& then) {
