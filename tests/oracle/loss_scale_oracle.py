@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the loss scale of fp16 runs with DeepSpeed's DynamicLossScaler and PyTorch's GradScaler, and their losses with fp32.
+"""Compares the loss scale of fp16 runs with those of DeepSpeed and PyTorch's GradScaler, and their losses with fp32.
 
 Yoke decides which steps overflow. Each original gets the same overflows, one by one, and must have the same scale
 before every step.
@@ -15,7 +15,8 @@ use_peers()
 
 import torch  # noqa: E402
 from deepspeed import comm  # noqa: E402
-from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler  # noqa: E402
+from deepspeed.runtime.fp16.fused_optimizer import FP16_Optimizer  # noqa: E402
+from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaleConfig  # noqa: E402
 
 comm.get_rank = lambda group=None: 0  # the scaler asks for it before it logs
 ATTEMPTS = 60  # steps with those that were skipped
@@ -44,6 +45,22 @@ class Deepspeed:
 
     def update(self, overflowed):
         self.scaler.update_scale(overflowed)
+
+
+class DeepspeedStage0:
+    """What scales the loss at ZeRO stage 0."""
+
+    def __init__(self):
+        self.optimizer = object.__new__(FP16_Optimizer)  # its constructor needs parameters on a GPU
+        self.optimizer.verbose = False
+        self.optimizer.loss_scale_config = LossScaleConfig(
+            torch.float16, True, 0, {"init_scale": 2.0**24, "scale_window": 3, "min_scale": 1.0})
+
+    def scale(self):
+        return self.optimizer.loss_scale_config.cur_scale
+
+    def update(self, overflowed):
+        self.optimizer._update_scale(overflowed)
 
 
 class GradScaler:
@@ -88,6 +105,15 @@ class LossScale(OracleTest):
             for backend in ("ptd", "deepspeed_stub"):
                 with self.subTest(name, backend=backend):
                     self.check(self.attempts(1, parallel_backend=backend, **FORCED, **keys), Deepspeed(**arguments))
+
+    def test_every_step_of_a_ds_config_has_the_scale_of_its_stage(self):
+        fp16 = {"enabled": True, "initial_scale_power": 24, "loss_scale_window": 3}
+        for stage, original in ((0, DeepspeedStage0()), (1, Deepspeed())):
+            with self.subTest(stage=stage):
+                file = self.folder / f"stage{stage}.json"
+                file.write_text(json.dumps({"fp16": fp16, "zero_optimization": {"stage": stage}}))
+                self.check(self.attempts(1, parallel_backend="deepspeed_stub", deepspeed_stub__config_file=file),
+                           original)
 
     def test_every_step_has_the_scale_of_grad_scaler(self):
         for backend in ("ptd", "accelerate_compat"):
