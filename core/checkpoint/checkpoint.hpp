@@ -114,14 +114,16 @@ struct SaveRequest {
 // `walk` is called twice. The walk with DESCRIBE determines where every tensor is stored. In the
 // walk with SAVE each rank writes its pieces with replica = 0 into the shared files, directly from
 // their views in host memory: nothing is buffered and no tensor is gathered. If the step was saved
-// before, the old checkpoint is replaced atomically.
+// before, the old checkpoint is replaced atomically; on a file system that cannot do that (NFS), it
+// is replaced if it is damaged.
 //
 // If anything fails on any rank, all ranks throw the Error of the first failing rank, the attempt
 // is removed and older checkpoints stay as they were:
 //   RESOURCE_EXHAUSTED   the disk is full; the message states the needed and the free bytes
 //   INTERNAL             the backend's pieces do not tile a tensor, are invalid, or are not all of
 //                        `contents`; or the step of the optimizer is not that of the request
-//   FAILED_PRECONDITION  the folder cannot be written, or another process is saving into it
+//   FAILED_PRECONDITION  the folder cannot be written, another process is saving into it, or an
+//                        undamaged checkpoint of the step cannot be replaced
 std::string save_checkpoint(const SaveRequest& request,
                             const SaveGroup& group,
                             const PieceWalk& walk);

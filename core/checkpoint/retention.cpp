@@ -53,15 +53,6 @@ bool opens(const std::string& path) {
   }
 }
 
-bool verifies(const std::string& path) {
-  try {
-    CheckpointReader(path).verify();
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 // Renames the checkpoint to a temporary name before it is removed: if the process dies half-way, no
 // partial checkpoint is left under a valid name.
 void remove_checkpoint(const std::string& folder, int64_t step) {
@@ -75,6 +66,15 @@ void remove_checkpoint(const std::string& folder, int64_t step) {
 
 std::optional<int64_t> step_of(const std::string& name) {
   const size_t prefix = sizeof kPrefix - 1;
+bool verifies(const std::string& path) {
+  try {
+    CheckpointReader(path).verify();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
   if (name.compare(0, prefix, kPrefix) != 0) return {};
   int64_t step = 0;
   const char* end = name.data() + name.size();
@@ -117,7 +117,11 @@ void sweep_temporaries(const std::string& folder) {
   for (const std::string& name : names_in(folder)) {
     const size_t tail = name.find(".tmp-");
     if (name[0] != '.' || tail == std::string::npos || !step_of(name.substr(1, tail - 1))) continue;
-    remove_tree(folder + "/" + name);
+    try {
+      remove_tree(folder + "/" + name);
+    } catch (const Error&) {
+      // On NFS, a folder stays until nobody reads its files any more. The next save tries again.
+    }
   }
 }
 

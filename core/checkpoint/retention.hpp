@@ -22,8 +22,10 @@ std::vector<int64_t> steps_in(const std::string& folder);
 // folder: one in it, in its subfolder `checkpoints` or, if the folder does not exist, beside it. ""
 // if there is none.
 std::string checkpoint_near(const std::string& folder);
-// Removes the temporary folders that interrupted saves have left. The caller must hold the folder's
-// lock, which guarantees that no save is running.
+// Returns whether every byte of the checkpoint `path` is what was saved.
+bool verifies(const std::string& path);
+// Removes the temporary folders that interrupted saves have left, except for what cannot be removed.
+// The caller must hold the folder's lock, which guarantees that no save is running.
 void sweep_temporaries(const std::string& folder);
 
 }  // namespace yoke

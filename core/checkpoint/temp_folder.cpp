@@ -32,13 +32,27 @@ TempFolder::~TempFolder() {
   }
 }
 
+// NFS cannot exchange two folders. There, only a damaged checkpoint is replaced: if the process dies
+// between the two renames, nothing has the name of the step.
+void TempFolder::replace(const std::string& to) {
+  try {
+    return exchange_paths(path_, to);
+  } catch (const Error& e) {
+    if (e.code() != YOKE_FAILED_PRECONDITION || verifies(to)) throw;
+  }
+  const std::string aside = path_ + "-replaced";
+  rename_path(to, aside);
+  rename_path(path_, to);
+  path_ = aside;
+}
+
 void TempFolder::commit(const std::string& to) {
   const std::string parent = std::filesystem::path(to).parent_path().string();
   if (::access(to.c_str(), F_OK) != 0) {
     rename_path(path_, to);
     path_.clear();
   } else {
-    exchange_paths(path_, to);
+    replace(to);
   }
   // The old checkpoint, if there was one, now has the temporary name. The destructor removes it,
   // which must not happen before the new one is durable.

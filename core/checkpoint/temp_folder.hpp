@@ -21,11 +21,14 @@ class TempFolder {
 
   // Renames the folder to `to` and syncs the parent. The caller has synced the contents. If `to`
   // exists, the two folders are exchanged atomically, so that a complete checkpoint exists at any
-  // moment, and the destructor removes the old one. Throws Error: FAILED_PRECONDITION if `to`
-  // exists and the file system cannot exchange folders (NFS), otherwise the error of the system.
+  // moment, and the destructor removes the old one. A file system that cannot exchange folders
+  // (NFS) replaces only a damaged checkpoint. Throws Error: FAILED_PRECONDITION if `to` is whole
+  // there, otherwise the error of the system.
   void commit(const std::string& to);
 
  private:
+  void replace(const std::string& to);
+
   std::string path_;  // folder to remove in the end; "" after a commit that replaced nothing
 };
 

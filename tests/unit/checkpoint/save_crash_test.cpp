@@ -207,6 +207,45 @@ TEST(SaveCheckpoint, WorksOrRefusesOnPoorerFileSystems) {
   EXPECT_TRUE(holds(dir.path(), 1, 1));
 }
 
+// A run that passes by a damaged checkpoint saves its step again.
+TEST(SaveCheckpoint, ReplacesADamagedOneOnPoorerFileSystems) {
+  SKIP_WITHOUT_TRACING();
+  const auto no_exchange = [](long number) { return number == SYS_renameat2; };
+  const TempDir dir;
+  for (const char* file : {"model.safetensors", "manifest.json"}) {
+    ASSERT_EQ(save_alone(dir.path(), 1, false), 0);
+    const std::string path = dir / (step_name(1) + "/" + file);
+    std::string bytes = slurp(path);
+    bytes[bytes.size() - 5] ^= 1;
+    spill(path, bytes);
+    const auto replaced = TracedChild::fail_at(
+        1, EINVAL, no_exchange, [&] { return save_alone(dir.path(), 1, false); });
+    EXPECT_EQ(replaced.failed_call, SYS_renameat2);
+    EXPECT_EQ(replaced.exit_code, 0) << file;
+    EXPECT_TRUE(holds(dir.path(), 1, 1)) << file;
+    EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 2) << "the lock and the step";
+  }
+}
+
+// On NFS, a folder cannot be removed while another process reads its files.
+TEST(SaveCheckpoint, LeavesATemporaryFolderThatCannotBeRemoved) {
+  SKIP_WITHOUT_TRACING();
+  const auto removals = [](long number) {
+    return number == SYS_unlink || number == SYS_unlinkat || number == SYS_rmdir;
+  };
+  const TempDir dir;
+  const std::string left = dir / ("." + step_name(1) + ".tmp-left");
+  fs::create_directory(left);
+  spill(left + "/.nfs0001", "read by another process");
+  const auto saved =
+      TracedChild::fail_at(1, EBUSY, removals, [&] { return save_alone(dir.path(), 2, false); });
+  EXPECT_GE(saved.failed_call, 0);
+  EXPECT_EQ(saved.exit_code, 0);
+  EXPECT_TRUE(holds(dir.path(), 2, 2));
+  ASSERT_EQ(save_alone(dir.path(), 3, false), 0);
+  EXPECT_FALSE(fs::exists(left)) << "the next save tries again";
+}
+
 // Several ranks save, here as threads of one child, and the whole child is killed at a random
 // moment.
 TEST(SaveCheckpoint, MayBeKilledAtAnyMomentWithSeveralRanks) {
