@@ -178,8 +178,8 @@ CheckpointInfo newest_checkpoint(const std::string& folder,
                                  const std::function<void(const std::string&)>& warn);
 
 // Returns the checkpoint with the lowest eval_loss in a folder of checkpoints, the oldest one of
-// equals. Those that cannot be opened or were not evaluated do not count; nothing if there is no
-// other. Throws Error if the folder cannot be listed.
+// equals, after verifying every byte of it. Those that are damaged or were not evaluated do not
+// count; nothing if there is no other. Throws Error if the folder cannot be listed.
 std::optional<CheckpointInfo> best_checkpoint(const std::string& folder);
 
 // What prune_checkpoints() keeps.

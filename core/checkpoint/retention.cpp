@@ -3,8 +3,9 @@
 // Two rules protect the work of a run. An automatic resume takes only a checkpoint whose every byte
 // was verified, and warns about the newer ones that it skips. And a checkpoint is removed only
 // after a newer one was verified, so even on a disk that corrupts everything the last good state is
-// kept. Reading back every byte of every checkpoint would be too slow for each save, so pruning
-// reads only when it is about to remove something.
+// kept. A damaged checkpoint is not the best one either, or it would take the place of a good one
+// for the rest of the run. Reading back every byte of every checkpoint would be too slow for each
+// save, so pruning reads only when it is about to remove something: the best and the newest one.
 
 #include "core/checkpoint/retention.hpp"
 
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <tuple>
 
 #include "core/base/files.hpp"
 #include "core/checkpoint/checkpoint.hpp"
@@ -64,8 +66,6 @@ void remove_checkpoint(const std::string& folder, int64_t step) {
 
 }  // namespace
 
-std::optional<int64_t> step_of(const std::string& name) {
-  const size_t prefix = sizeof kPrefix - 1;
 bool verifies(const std::string& path) {
   try {
     CheckpointReader(path).verify();
@@ -75,6 +75,8 @@ bool verifies(const std::string& path) {
   }
 }
 
+std::optional<int64_t> step_of(const std::string& name) {
+  const size_t prefix = sizeof kPrefix - 1;
   if (name.compare(0, prefix, kPrefix) != 0) return {};
   int64_t step = 0;
   const char* end = name.data() + name.size();
@@ -146,15 +148,20 @@ CheckpointInfo newest_checkpoint(const std::string& folder,
 }
 
 std::optional<CheckpointInfo> best_checkpoint(const std::string& folder) {
-  std::optional<CheckpointInfo> best;
+  std::vector<CheckpointInfo> evaluated;
   for (const int64_t step : steps_in(folder)) {
     try {
       const CheckpointInfo info = CheckpointReader(path_of(folder, step)).info();
-      if (info.eval_loss && (!best || *info.eval_loss <= *best->eval_loss)) best = info;
+      if (info.eval_loss) evaluated.push_back(info);
     } catch (const Error&) {  // a damaged checkpoint is not the best one
     }
   }
-  return best;
+  std::sort(evaluated.begin(), evaluated.end(), [](const auto& a, const auto& b) {
+    return std::tie(*a.eval_loss, a.step) < std::tie(*b.eval_loss, b.step);
+  });
+  for (const CheckpointInfo& info : evaluated)
+    if (verifies(info.path)) return info;
+  return std::nullopt;
 }
 
 void prune_checkpoints(const std::string& folder, const Kept& kept) {
@@ -166,7 +173,8 @@ void prune_checkpoints(const std::string& folder, const Kept& kept) {
   if (!lock.held()) return;  // a save is running; it prunes when it is done
   sweep_temporaries(folder);
   const std::vector<int64_t> steps = steps_in(folder);
-  const auto best = kept.best ? best_checkpoint(folder) : std::nullopt;
+  const bool any = static_cast<int64_t>(steps.size()) > kept.newest;
+  const auto best = kept.best && any ? best_checkpoint(folder) : std::nullopt;
   int64_t whole = 0;
   size_t read_back = 0;
   bool verified = false;  // one of the first `read_back` steps passes verify()
@@ -176,8 +184,7 @@ void prune_checkpoints(const std::string& folder, const Kept& kept) {
       continue;
     }
     if (best && best->step == steps[i]) continue;
-    // Nothing is removed unless a newer checkpoint passes verify(). Only this line reads whole
-    // checkpoints.
+    // Nothing is removed unless a newer checkpoint passes verify().
     while (!verified && read_back < i) verified = verifies(path_of(folder, steps[read_back++]));
     if (verified) remove_checkpoint(folder, steps[i]);
   }

@@ -70,6 +70,8 @@ TEST(BestCheckpoint, IsNotADamagedOne) {
   const Evaluated folder({{1, 3.0}, {2, 2.5}});
   folder.cut(2);
   EXPECT_EQ(folder.best(), 1);
+  folder.flip(1);
+  EXPECT_EQ(folder.best(), std::nullopt);
 }
 
 TEST(PruneCheckpoints, KeepsTheBest) {
@@ -78,6 +80,13 @@ TEST(PruneCheckpoints, KeepsTheBest) {
   EXPECT_THAT(folder.steps(), ElementsAre(5, 2));
   prune_checkpoints(folder.dir.path(), {.newest = 1, .best = false});
   EXPECT_THAT(folder.steps(), ElementsAre(5));
+}
+
+TEST(PruneCheckpoints, KeepsTheNextBestInPlaceOfADamagedOne) {
+  const Evaluated folder({{1, 3.0}, {2, 2.5}, {3, 2.75}, {4, 2.9}, {5, std::nullopt}});
+  folder.flip(2);
+  prune_checkpoints(folder.dir.path(), {.newest = 1, .best = true});
+  EXPECT_THAT(folder.steps(), ElementsAre(5, 3));
 }
 
 TEST(StepsIn, SeesOnlyWhatASaveCommits) {
