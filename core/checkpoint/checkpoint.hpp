@@ -155,10 +155,11 @@ class CheckpointReader {
   void check_model(const Shapes& model) const;
   void check_model(const YokeModelSummary& model) const { check_model(shapes_of(model)); }
   // Reads the elements that `piece` describes into piece.view, which must be contiguous host
-  // memory, and verifies their checksums. They may be any part of any tensor, whatever layout it
-  // was saved with. Widening bf16 -> fp32 -> fp64 is exact, narrowing rounds once to nearest even;
-  // other dtypes are not converted. Throws NOT_FOUND if there is no such tensor or kind,
-  // FAILED_PRECONDITION if shape or dtype do not match, DATA_LOSS if the bytes are damaged.
+  // memory, and verifies their checksums. Without a view it only verifies them. The elements may be
+  // any part of any tensor, whatever layout it was saved with. Widening bf16 -> fp32 -> fp64 is
+  // exact, narrowing rounds once to nearest even; other dtypes are not converted. Throws NOT_FOUND
+  // if there is no such tensor or kind, FAILED_PRECONDITION if shape or dtype do not match,
+  // DATA_LOSS if the bytes are damaged.
   void visit(const YokePiece& piece) const;
   // Returns the shape of a tensor; std::nullopt = there is none of this name and kind.
   std::optional<std::vector<int64_t>> shape(const std::string& name, const std::string& kind) const;

@@ -335,8 +335,9 @@ void CheckpointReader::visit(const YokePiece& piece) const {
                     dtype_name(wanted.dtype) + " " + shape_text(wanted.shape) + " in this run");
   }
   if (piece.count == 0) return;
-  char* out = data_of(piece, wanted.dtype);
+  char* out = piece.view == nullptr ? nullptr : data_of(piece, wanted.dtype);
   impl_->read_chunks(stored, span_of(piece), [&](const char* bytes, int64_t i, int64_t n) {
+    if (out == nullptr) return;
     convert(bytes, stored.dtype, out + i * wanted.item_bytes(), wanted.dtype, n);
   });
 }

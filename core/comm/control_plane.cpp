@@ -10,6 +10,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/comm/polling.hpp"
 #include "core/comm/work_wait.hpp"
 #include "core/control/member.hpp"
 #include "yoke/error.hpp"
@@ -78,6 +79,15 @@ std::string ControlPlane::from_rank0(const std::string& key, const std::string& 
                      "' from rank 0, but rank 0 sends '",
                      sent.at(0),
                      "': the ranks do not run the same program"));
+}
+
+// The last rank leaves a note, for which the others look without sending messages.
+void ControlPlane::await_all(const std::string& what) {
+  if (size_ == 1) return;
+  const std::string key = next_key("await");
+  if (mailbox_.count(key) == size_) post(key, what);
+  PollLoop poll(options_, what, PollLoop::Limit::kNone);
+  while (!peek(key)) poll.sleep();
 }
 
 void ControlPlane::post(const std::string& key, const std::string& value) {

@@ -34,6 +34,10 @@ class ControlPlane {
   std::optional<std::string> compare_on_rank0(const std::string& purpose,
                                               const std::string& mine,
                                               const Comparison& compare);
+  // Returns when all ranks have called it, however long that takes: the wait ends early only if a
+  // rank is lost or the cancel flag is set. `what` is what the ranks wait for, for the message of a
+  // cancelled wait. Collective.
+  void await_all(const std::string& what);
   // Leaves a note for all ranks; returns when all of them have it. Not collective.
   void post(const std::string& key, const std::string& value);
   // Returns the note if it has been posted. Takes less than a microsecond between processes. Not

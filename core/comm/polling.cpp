@@ -17,10 +17,10 @@ constexpr std::chrono::microseconds kLongestPause{5000};
 
 }  // namespace
 
-PollLoop::PollLoop(const CommOptions& options, std::string awaited)
+PollLoop::PollLoop(const CommOptions& options, std::string awaited, Limit limit)
     : options_(options),
       awaited_(std::move(awaited)),
-      deadline_(Clock::now() + options.timeout),
+      deadline_(limit == Limit::kNone ? Clock::time_point::max() : Clock::now() + options.timeout),
       next_report_(Clock::now() + kBetweenReports) {}
 
 bool PollLoop::sleep(const Status& status) {

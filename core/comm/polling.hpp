@@ -24,9 +24,11 @@ class PollLoop {
   // Returns one sentence about the state of the wait, for the user.
   using Status = std::function<std::string()>;
 
-  // The deadline is options.timeout from now. `awaited` names what the caller waits for; it appears
-  // in the message of a cancelled wait. `options` must outlive the loop.
-  PollLoop(const CommOptions& options, std::string awaited);
+  enum class Limit { kTimeout, kNone };
+
+  // The deadline is options.timeout from now, or there is none. `awaited` names what the caller
+  // waits for; it appears in the message of a cancelled wait. `options` must outlive the loop.
+  PollLoop(const CommOptions& options, std::string awaited, Limit limit = Limit::kTimeout);
 
   // Sleeps before the next poll, 50 us at first and up to 5 ms later. Returns false if the deadline
   // has passed. Every five seconds passes status() to options.progress, if both are set. Throws

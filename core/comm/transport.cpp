@@ -212,6 +212,11 @@ void Mailbox::put(const std::string& key, const std::string& value) {
              [&] { transport_->store().set(key, value); });
 }
 
+int64_t Mailbox::count(const std::string& key) {
+  return with_store(concat("counting '", key, "' in the rendezvous store"),
+                    [&] { return transport_->store().add(key, 1); });
+}
+
 std::string Mailbox::claim(const std::string& key, const std::string& value) {
   return with_store(concat("writing '", key, "' to the rendezvous store"), [&] {
     const std::vector<uint8_t> none, wanted(value.begin(), value.end());

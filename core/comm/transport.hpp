@@ -58,6 +58,8 @@ class Mailbox {
       : transport_(transport), options_(options) {}
 
   void put(const std::string& key, const std::string& value);
+  // Adds 1 to the number of the key, which begins with 0. Returns the sum.
+  int64_t count(const std::string& key);
   // Sets the value unless the key has one. Returns the value that the key has now.
   std::string claim(const std::string& key, const std::string& value);
   bool has(const std::vector<std::string>& keys);

@@ -51,6 +51,10 @@ std::vector<std::string> World::gather_texts(const std::string& mine) {
   return control_->gather_texts(mine);
 }
 
+void World::await_all(const std::string& what) {
+  control_->await_all(what);
+}
+
 void World::post(const std::string& key, const std::string& value) {
   control_->post(key, value);
 }

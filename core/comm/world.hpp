@@ -62,6 +62,11 @@ class World {
   std::string from_rank0(const std::string& key, const std::string& value);
   // Returns every rank's text in rank order. Collective.
   std::vector<std::string> gather_texts(const std::string& mine);
+  // Returns when all ranks have called it, however long that takes. Call it where the ranks read or
+  // write files, before the next operation of the world: each of them is limited by timeout(). If a
+  // rank is lost, the wait ends. `what` is what the ranks wait for, for the message of a cancelled
+  // wait: "rank 0 to choose a folder". Collective.
+  void await_all(const std::string& what);
   // Leaves a note for all ranks; returns when all of them have it. Not collective. A world of one
   // rank has no notes.
   void post(const std::string& key, const std::string& value);

@@ -113,15 +113,22 @@ Checkpointing::Checkpointing(
 SaveGroup Checkpointing::group() {
   // `gather` needs the texts on rank 0 only, and `from_rank0` needs only rank 0's text. Both use an
   // all-gather, because the texts are short.
+// Between two exchanges the ranks read and write files, which takes one rank minutes longer than
+// another if its disk is slow. So comm.timeout limits the exchange, but not the wait for it.
+std::vector<std::string> Checkpointing::exchange(const std::string& mine) {
+  world_.await_all("all ranks to read or write their part of a checkpoint");
+  return world_.gather_texts(mine);
+}
+
   SaveGroup group;
   group.rank = world_.rank();
   group.world_size = world_.size();
   group.gather = [this](const std::string& mine) {
-    std::vector<std::string> texts = world_.gather_texts(mine);
+    std::vector<std::string> texts = exchange(mine);
     return world_.rank() == 0 ? std::move(texts) : std::vector<std::string>{};
   };
   group.from_rank0 = [this](const std::string& mine) {
-    return world_.gather_texts(world_.rank() == 0 ? mine : "")[0];
+    return exchange(world_.rank() == 0 ? mine : "")[0];
   };
   return group;
 }
@@ -129,6 +136,23 @@ SaveGroup Checkpointing::group() {
 // State that belongs to the ranks fits only as many ranks as have saved it. To the backend it is
 // then missing, and it starts that state anew.
 void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
+// While a backend loads, its ranks may communicate, and comm.timeout limits their waits. So each
+// rank first reads what it will load. That verifies the bytes, too, before any state is changed,
+// and leaves them in the page cache. `read` gets pieces without a view.
+void Checkpointing::read_ahead(WrappedModel& model, const PieceVisitor& read) {
+  if (world_.size() == 1) return;
+  const PieceVisitor read_if_stored = [&](const YokePiece& piece) {
+    try {
+      read(piece);
+    } catch (const Error& e) {
+      if (e.code() != YOKE_NOT_FOUND) throw;  // LOAD reports it, if it is an error
+    }
+  };
+  visit_pieces(
+      model, YOKE_CHECKPOINT_DESCRIBE, in_stored_shapes(job_.stored_shapes, read_if_stored));
+  world_.await_all("all ranks to read the checkpoint");
+}
+
   std::set<std::string> restarted;
   const std::vector<StateKind> kinds = state_kinds_of(job_.backend, *job_.inner);
   const auto per_rank = [&](const std::string& kind) {
@@ -149,6 +173,7 @@ void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
   visit_pieces(model, YOKE_CHECKPOINT_LOAD, in_stored_shapes(job_.stored_shapes, read));
   if (world_.rank() != 0) return;
   for (const std::string& kind : restarted)
+  read_ahead(model, read);
     log_.warning(concat("this run has ", world_.size(), " rank(s), so the state ", kind) +
                  " of the checkpoint is left out and starts anew");
 }
@@ -189,11 +214,12 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
   skipped_.restore(info);
   if (world_.rank() == 0) log_.info(concat("resumed from ", resume_, " at step ", info.step));
   saved_step_ = info.step;
+  world_.await_all("all ranks to load the checkpoint");
   return {info.step, info.next_sample};
 }
 
 void Checkpointing::save(WrappedModel& model, const Position& position) {
-  await_removal();
+  finish_removal();
   log_.progress(concat("saving the checkpoint of step ", position.step));
   SaveRequest request;
   request.folder = folder_;
@@ -237,18 +263,7 @@ void Checkpointing::start_removal() {
   }
 }
 
-// The folder is locked while checkpoints are removed, so a save must wait for that. Rank 0 answers
-// the others again and again, because each exchange is limited by comm.timeout. Collective.
-void Checkpointing::await_removal() {
-  constexpr std::chrono::milliseconds kSlice{500};
-  for (;;) {
-    const bool over = !removal_.valid() || removal_.wait_for(kSlice) == std::future_status::ready;
-    if (world_.from_rank0("old checkpoints are removed", over ? "yes" : "") == "yes") break;
-    if (world_.rank() == 0) log_.progress("waiting until old checkpoints are removed");
-  }
-  finish_removal();
-}
-
+// The folder is locked while checkpoints are removed, so a save must wait for that.
 void Checkpointing::finish_removal() {
   if (!removal_.valid()) return;
   if (removal_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)

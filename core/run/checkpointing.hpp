@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/backend/loaded_backend.hpp"
 #include "core/base/log.hpp"
@@ -70,14 +71,15 @@ class Checkpointing {
   // Saves unless saved() is true. Collective.
   void save_unless_saved(WrappedModel& model, const Position& position);
   // Waits until old checkpoints have been removed. Without this call, for instance after a failure,
-  // the next save removes them. Not collective.
+  // the next save removes them. Returns at once on ranks other than 0. Not collective.
   void finish_removal();
 
  private:
   SaveGroup group();
+  std::vector<std::string> exchange(const std::string& mine);
   void find_best();
   void start_removal();
-  void await_removal();
+  void read_ahead(WrappedModel& model, const PieceVisitor& read);
   void load(WrappedModel& model, const CheckpointReader& reader);
 
   const Job& job_;

@@ -163,6 +163,8 @@ OccupiedFolder::OccupiedFolder(const std::string& run_dir) : run_dir_(run_dir) {
     std::getline(in, holder);
     if (holder.empty() || holder.rfind(here, 0) == 0) break;  // the holder is certainly alive
     if (second == 0)
+  // Rank 0 may have read whole checkpoints, or waited for another run.
+  world.await_all("rank 0 to choose the run folder");
       warn(run_dir + " is locked by " + holder +
            "; waiting for at most two minutes, in case that machine has crashed");
     std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -124,6 +124,18 @@ TEST_P(Processes, AgreeAndExchangeTexts) {
   processes(3, with(), agree_and_exchange_texts);
 }
 
+TEST_P(Processes, AwaitASlowRankLongerThanTheTimeout) {
+  CommOptions options = with();
+  options.timeout = std::chrono::seconds(4);
+  processes(3, options, await_a_slow_rank);
+}
+
+TEST_P(Processes, AwaitNoRankThatLeaves) {
+  run_ranks(3, [this](int rank, const std::string& socket) {
+    await_a_rank_that_leaves(*connect(rank, 3, socket, with()));
+  });
+}
+
 TEST_P(Processes, AreReachedThroughAProcessGroup) {
   processes(2, with(), use_process_group);
   processes(3, with(CommCheck::kFull), use_process_group);

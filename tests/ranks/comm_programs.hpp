@@ -5,10 +5,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <map>
 #include <numeric>
 #include <random>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
@@ -289,6 +291,22 @@ inline void agree_and_exchange_texts(World& world) {
   for (int32_t r = 0; r < world.size(); ++r) texts.emplace_back(r, 'x');
   EXPECT_EQ(world.gather_texts(texts[world.rank()]), texts);
   EXPECT_EQ(world.gather_texts(""), std::vector<std::string>(world.size()));
+}
+
+// The last rank comes when the timeout of every other operation has passed.
+inline void await_a_slow_rank(World& world) {
+  for (int round = 0; round < 2; ++round) {
+    if (round == 0 && world.rank() == world.size() - 1)
+      std::this_thread::sleep_for(world.timeout() + std::chrono::seconds(1));
+    world.await_all("a slow rank");
+  }
+  world.agree("plan", "abc");
+}
+
+// A rank that will never come is lost or ends this wait.
+inline void await_a_rank_that_leaves(World& world) {
+  if (world.rank() == 1) return;
+  EXPECT_EQ(thrown_by([&] { world.await_all("a rank that leaves"); }).code, YOKE_UNAVAILABLE);
 }
 
 // A shard may be a part of the tensor from which it is scattered and into which it is gathered.

@@ -117,6 +117,16 @@ TEST(ThreadRanks, AgreeAndExchangeTexts) {
   orderly_virtual_ranks(3, {}, agree_and_exchange_texts);
 }
 
+TEST(ThreadRanks, AwaitASlowRankLongerThanTheTimeout) {
+  CommOptions options;
+  options.timeout = std::chrono::seconds(4);
+  orderly_virtual_ranks(3, options, await_a_slow_rank);
+}
+
+TEST(ThreadRanks, AwaitNoRankThatLeaves) {
+  virtual_ranks(3, {}, await_a_rank_that_leaves);
+}
+
 TEST(ThreadRanks, AreReachedThroughAProcessGroup) {
   orderly_virtual_ranks(1, {}, [](World& world) {
     world.set_mesh(Mesh({1, 1, 1, 1, 1}));

@@ -250,6 +250,13 @@ TEST(CheckpointReader, ChecksWhatItLoadsWithoutBeingAsked) {
   const Outcome error = load_error(saved.path, t, {0, 1048570, 7, 0});
   EXPECT_EQ(error.code, YOKE_DATA_LOSS);
   EXPECT_THAT(error.text, HasSubstr("tensor 'w' (param), elements [1048576, 2097152)"));
+  // Without a view, a piece is only verified.
+  const auto verify = [&](const FakePiece& piece) {
+    const CheckpointReader reader(saved.path);
+    visit_fake(t, piece, nullptr, [&](const YokePiece& p) { reader.visit(p); });
+  };
+  EXPECT_EQ(error_of([&] { verify({0, 0, 1048576, 0}); }).code, YOKE_OK);
+  EXPECT_EQ(error_of([&] { verify({0, 1048570, 7, 0}); }).code, YOKE_DATA_LOSS);
 }
 
 TEST(CheckpointReader, ReadsJustTheColumnsThatItIsAskedFor) {
