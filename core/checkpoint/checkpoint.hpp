@@ -74,7 +74,9 @@ struct CheckpointInfo {
   int64_t next_sample = 0;    // global index of the first sample not yet trained on
   std::string config_digest;  // resume_digest() of the run
   std::string fixed_digest;   // fixed_digest() of the run; "" = an older release has saved it
-  bool finished = false;      // true after the last step of the run
+  // Size and sample of the training data, see data_contents(); "" = an older release has saved it.
+  std::string data;
+  bool finished = false;                     // true after the last step of the run
   std::optional<LossScaleState> loss_scale;  // only of fp16 runs
   int64_t skipped = 0;                       // number of skipped steps of the run
   std::optional<double> eval_loss;  // mean loss of the evaluation after `step`, if there was one

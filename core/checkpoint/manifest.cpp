@@ -202,6 +202,7 @@ Manifest parse_body(const std::string& body) {
   manifest.info.next_sample = json.at("next_sample").get<int64_t>();
   manifest.info.config_digest = json.at("config_digest").get<std::string>();
   manifest.info.fixed_digest = json.value("fixed_digest", std::string());
+  manifest.info.data = json.value("data", std::string());
   manifest.info.finished = json.at("finished").get<bool>();
   manifest.info.loss_scale = parse_loss_scale(json);
   const auto& scale = manifest.info.loss_scale;
@@ -253,6 +254,7 @@ std::string to_text(const Manifest& manifest) {
                             ",\n");
   if (!info.fixed_digest.empty())
     text += "\"fixed_digest\":" + Json(info.fixed_digest).dump() + ",\n";
+  if (!info.data.empty()) text += "\"data\":" + Json(info.data).dump() + ",\n";
   if (info.eval_loss) text += "\"eval_loss\":" + Json(*info.eval_loss).dump() + ",\n";
   if (info.loss_scale) {
     text += "\"loss_scale\":" + to_json(*info.loss_scale).dump() + ",\n";

@@ -5,6 +5,7 @@
 //   "step":100,"next_sample":1600,"finished":false,"world_size":2,
 //   "config_digest":"...",
 //   "fixed_digest":"...",                        unless an older release saved it
+//   "data":"20000 bytes, sample 1a2b3c4d",       likewise
 //   "eval_loss":3.25,                                                   only after an evaluation
 //   "loss_scale":{"scale","good_steps","hysteresis","skipped"},         only of fp16 runs
 //   "skipped":3,                                 skipped steps of other runs, if there were any

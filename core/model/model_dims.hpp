@@ -39,6 +39,7 @@ struct ModelDims {
   int64_t positions = 0;
   Activation activation = Activation::kSwiglu;
 
+  bool operator==(const ModelDims&) const = default;
   int64_t head_size() const { return head_dim > 0 ? head_dim : dim / heads; }
   // Elements of the queries, and of the keys, of a token.
   int64_t q_dim() const { return heads * head_size(); }

@@ -17,6 +17,7 @@
 
 #include "core/model/adapters.hpp"
 #include "yoke/muon.h"
+#include "core/run/job_facts.hpp"
 #include "yoke/state_kind.hpp"
 #include "yoke/text.hpp"
 #include "yoke/torch.hpp"
@@ -101,6 +102,7 @@ Checkpointing::Checkpointing(
   // The files are read at once, because the folder may be gone when a checkpoint is saved.
   if (world_.rank() != 0) return;
   const std::string& from = job_.config.run.model.from;
+  data_ = data_contents(job_);
   if (!from.empty()) texts_ = read_companions(from);
   if (!job_.model.hf_config_json.empty()) texts_["config.json"] = job_.model.hf_config_json;
   // Companions of model.from may describe adapters that this run does not have.
@@ -110,9 +112,6 @@ Checkpointing::Checkpointing(
     texts_[kAdapterConfig] = adapter_config_text(adapter_config(model), from);
 }
 
-SaveGroup Checkpointing::group() {
-  // `gather` needs the texts on rank 0 only, and `from_rank0` needs only rank 0's text. Both use an
-  // all-gather, because the texts are short.
 // Between two exchanges the ranks read and write files, which takes one rank minutes longer than
 // another if its disk is slow. So comm.timeout limits the exchange, but not the wait for it.
 std::vector<std::string> Checkpointing::exchange(const std::string& mine) {
@@ -121,6 +120,9 @@ std::vector<std::string> Checkpointing::exchange(const std::string& mine) {
 }
 
   SaveGroup group;
+SaveGroup Checkpointing::group() {
+  // `gather` needs the texts on rank 0 only, and `from_rank0` needs only rank 0's text. Both use an
+  // all-gather, because the texts are short.
   group.rank = world_.rank();
   group.world_size = world_.size();
   group.gather = [this](const std::string& mine) {
@@ -133,9 +135,6 @@ std::vector<std::string> Checkpointing::exchange(const std::string& mine) {
   return group;
 }
 
-// State that belongs to the ranks fits only as many ranks as have saved it. To the backend it is
-// then missing, and it starts that state anew.
-void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
 // While a backend loads, its ranks may communicate, and comm.timeout limits their waits. So each
 // rank first reads what it will load. That verifies the bytes, too, before any state is changed,
 // and leaves them in the page cache. `read` gets pieces without a view.
@@ -154,6 +153,9 @@ void Checkpointing::read_ahead(WrappedModel& model, const PieceVisitor& read) {
 }
 
   std::set<std::string> restarted;
+// State that belongs to the ranks fits only as many ranks as have saved it. To the backend it is
+// then missing, and it starts that state anew.
+void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
   const std::vector<StateKind> kinds = state_kinds_of(job_.backend, *job_.inner);
   const auto per_rank = [&](const std::string& kind) {
     return std::any_of(kinds.begin(), kinds.end(), [&](const StateKind& declared) {
@@ -171,9 +173,9 @@ void Checkpointing::read_ahead(WrappedModel& model, const PieceVisitor& read) {
     reader.visit(piece);
   };
   visit_pieces(model, YOKE_CHECKPOINT_LOAD, in_stored_shapes(job_.stored_shapes, read));
+  read_ahead(model, read);
   if (world_.rank() != 0) return;
   for (const std::string& kind : restarted)
-  read_ahead(model, read);
     log_.warning(concat("this run has ", world_.size(), " rank(s), so the state ", kind) +
                  " of the checkpoint is left out and starts anew");
 }
@@ -212,6 +214,7 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
   const CheckpointInfo& info = reader.info();
   load(model, reader);
   skipped_.restore(info);
+  world_.await_all("all ranks to load the checkpoint");
   if (world_.rank() == 0) log_.info(concat("resumed from ", resume_, " at step ", info.step));
   saved_step_ = info.step;
   world_.await_all("all ranks to load the checkpoint");
@@ -228,6 +231,7 @@ void Checkpointing::save(WrappedModel& model, const Position& position) {
   request.info.config_digest = resume_digest(job_.config);
   request.info.fixed_digest = fixed_digest(job_.config);
   request.info.finished = position.step == job_.config.run.train.steps;
+  request.info.data = data_;
   skipped_.save(request.info);
   const bool evaluated = evaluated_step_ == position.step;
   const bool best = evaluated && eval_loss_ < best_loss_;

@@ -75,9 +75,9 @@ class Checkpointing {
   void finish_removal();
 
  private:
-  SaveGroup group();
   std::vector<std::string> exchange(const std::string& mine);
   void find_best();
+  SaveGroup group();
   void start_removal();
   void read_ahead(WrappedModel& model, const PieceVisitor& read);
   void load(WrappedModel& model, const CheckpointReader& reader);
@@ -88,6 +88,7 @@ class Checkpointing {
   StateContents contents_;  // filled by restore()
   SkippedSteps& skipped_;
   // Files to write beside the weights, by name; filled on rank 0 only.
+  std::string data_;  // data_contents() of the job, on rank 0 only
   std::map<std::string, std::string> texts_;
   World& world_;
   Log& log_;

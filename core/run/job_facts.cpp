@@ -12,12 +12,11 @@ void add_content(Introduction& facts, const std::string& key, const std::string&
   if (!path.empty()) facts.push_back({"contents of " + key, content_sample(path), path});
 }
 
-// One fact describes all files that a key names. The entries of a family with samples of its own
-// are described as they are.
-void add_files(Introduction& facts,
-               const Job& job,
-               const std::string& key,
-               const std::vector<std::string>& entries) {
+// Describes all files that a key names. The entries of a family with samples of its own are
+// described as they are.
+std::string contents_of(const Job& job,
+                        const std::string& key,
+                        const std::vector<std::string>& entries) {
   std::vector<std::string> files;
   for (const Source& source : job.data.sources) {
     if ((&source == job.data.evaluation()) != (key == "eval.path")) continue;
@@ -27,13 +26,24 @@ void add_files(Introduction& facts,
       files.insert(files.end(), source.mask->files().begin(), source.mask->files().end());
   }
   if (files.empty()) files = entries;
-  if (files.size() <= 1) return add_content(facts, key, files.empty() ? "" : files[0]);
-  facts.push_back({"contents of " + key,
-                   concat(files.size(), " files, ", content_sample(files)),
-                   join(entries)});
+  if (files.empty()) return "";
+  if (files.size() == 1) return content_sample(files[0]);
+  return concat(files.size(), " files, ", content_sample(files));
+}
+
+void add_files(Introduction& facts,
+               const Job& job,
+               const std::string& key,
+               const std::vector<std::string>& entries) {
+  const std::string contents = contents_of(job, key, entries);
+  if (!contents.empty()) facts.push_back({"contents of " + key, contents, join(entries)});
 }
 
 }  // namespace
+
+std::string data_contents(const Job& job) {
+  return contents_of(job, "data.path", job.config.run.data.path);
+}
 
 Introduction job_facts(const Job& job, const Introduction& versions) {
   Introduction facts = versions;

@@ -13,14 +13,13 @@
 #include <optional>
 #include <thread>
 
-#include "core/backend/search.hpp"
 #include "core/base/exit_code.hpp"
 #include "core/base/network.hpp"
 #include "core/checkpoint/checkpoint.hpp"
 #include "core/control/member.hpp"
 #include "core/metrics/run_folder.hpp"
 #include "core/run/checkpointing.hpp"
-#include "yoke/nearest.hpp"
+#include "core/run/resume_check.hpp"
 #include "yoke/text.hpp"
 
 namespace yoke {
@@ -30,8 +29,8 @@ void warn(const std::string& text) {
   std::fprintf(stderr, "%s\n", text.c_str());
 }
 
-// Throws if the run cannot start from the checkpoint `path`.
-void require_usable(const Job& job, const std::string& path) {
+// Returns the checkpoint `path`. Throws if the run cannot start from it.
+CheckpointInfo require_usable(const Job& job, const std::string& path) {
   const CheckpointReader reader(path);
   reader.check_model(shapes_in_files(job, make_model(job)->summary()));
   reader.hf_config_json();  // read only to verify its checksum
@@ -41,44 +40,7 @@ void require_usable(const Job& job, const std::string& path) {
                       concat(", and train.steps = ", job.config.run.train.steps) +
                       ": no steps are left; raise train.steps");
   }
-}
-
-// Returns how the job differs from the run in a folder, whose config.resolved.toml describes it;
-// nothing if that file cannot be read.
-std::optional<ResumeChanges> changes_since(const std::string& run, const Job& job) {
-  try {
-    return resume_changes(load_config(run + "/config.resolved.toml", {}, {}, backend_names),
-                          job.config);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-// Throws if the job is another one than that of the run in a folder, whose newest checkpoint is
-// given. Names what has changed. what: beginning of the message.
-void require_same_run(const Job& job,
-                      const std::string& run,
-                      const CheckpointInfo& newest,
-                      const std::string& what) {
-  if (newest.config_digest == resume_digest(job.config)) return;
-  const std::optional<ResumeChanges> changes = changes_since(run, job);
-  const bool named = changes && !changes->tunable.empty();
-  // The checkpoint decides; the file may have been edited, and only serves to name the changes. For
-  // a checkpoint of an older release, which has no such digest, there is only the file.
-  const bool same = newest.fixed_digest.empty() ? named && changes->fixed.empty()
-                                                : newest.fixed_digest == fixed_digest(job.config);
-  if (same) {
-    warn(run + " continues with changed settings: " +
-         (named ? join(changes->tunable) : "steps or learning rate"));
-    return;
-  }
-  const bool known = changes && !changes->fixed.empty();
-  throw Refused(kExitUsage,
-                what + ": " + run + " was made with another configuration (" +
-                    (known ? join(changes->fixed) : "see its config.resolved.toml") +
-                    "); use that configuration, or start a new run with checkpoint.resume=never, "
-                    "or start from its parameters with checkpoint.resume=" +
-                    newest.path);
+  return reader.info();
 }
 
 // Returns the folder of the newest run named run_dir and its newest checkpoint; if there is no such
@@ -133,7 +95,7 @@ RunPlace choose_place(const Job& job) {
   try {
     if (run.checkpoint.resume == "never") return {free_run_folder(run.run_dir), ""};
     if (run.checkpoint.resume == "auto") return continue_newest(job);
-    require_usable(job, run.checkpoint.resume);
+    note_changes(job, require_usable(job, run.checkpoint.resume));
     return {free_run_folder(run.run_dir), run.checkpoint.resume};
   } catch (const Refused&) {
     throw;
@@ -163,8 +125,6 @@ OccupiedFolder::OccupiedFolder(const std::string& run_dir) : run_dir_(run_dir) {
     std::getline(in, holder);
     if (holder.empty() || holder.rfind(here, 0) == 0) break;  // the holder is certainly alive
     if (second == 0)
-  // Rank 0 may have read whole checkpoints, or waited for another run.
-  world.await_all("rank 0 to choose the run folder");
       warn(run_dir + " is locked by " + holder +
            "; waiting for at most two minutes, in case that machine has crashed");
     std::this_thread::sleep_for(std::chrono::seconds(1));
@@ -203,6 +163,8 @@ RunPlace agree_on_place(const Job& job,
       answer = concat(kExitFailed, "\n", e.what());
     }
   }
+  // Rank 0 may have read whole checkpoints, or waited for another run.
+  world.await_all("rank 0 to choose the run folder");
   answer = world.from_rank0("run place", answer);
   const size_t first = answer.find('\n');
   const int code = std::stoi(answer.substr(0, first));

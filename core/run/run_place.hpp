@@ -19,9 +19,10 @@ struct RunPlace {
 // Chooses according to the key checkpoint.resume:
 //   "never"  a new folder: run.dir, or a numbered sibling of it
 //   "auto"   the folder of the newest run of that name, which continues from its newest checkpoint.
-//            Steps must be left, and the configuration may differ only in layout, backend, metrics
-//            and other keys marked kFree, and, with a warning, in steps and learning rate
-//   a path   a new folder; the run starts from that checkpoint
+//            Steps must be left. The training data and the model must be the same, and the
+//            configuration may differ only in layout, backend, metrics and other keys marked kFree,
+//            and, with a warning, in steps and learning rate
+//   a path   a new folder; the run starts from that checkpoint. A warning lists what has changed
 // Reads files but creates none. Throws Refused.
 RunPlace choose_place(const Job& job);
 

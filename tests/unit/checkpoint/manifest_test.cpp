@@ -21,6 +21,7 @@ Manifest example() {
   m.info.config_digest = "a \"quoted\" digest";
   m.info.finished = true;
   m.info.fixed_digest = "another digest";
+  m.info.data = "20 bytes, sample 1a2b3c4d";
   m.info.eval_loss = 3.1;
   m.info.loss_scale = {.scale = 0.25, .good_steps = 3, .hysteresis = 2, .skipped = 7};
   m.world_size = 2;
@@ -62,6 +63,7 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(to_text(m), to_text(example()));
   EXPECT_EQ(m.info.config_digest, "a \"quoted\" digest");
   EXPECT_EQ(m.info.fixed_digest, "another digest");
+  EXPECT_EQ(m.info.data, "20 bytes, sample 1a2b3c4d");
   EXPECT_EQ(m.info.eval_loss, 3.1);
   EXPECT_EQ(m.info.loss_scale, example().info.loss_scale);
   EXPECT_EQ(m.info.skipped, 7);
@@ -76,8 +78,9 @@ TEST(Manifest, LeavesOutWhatTheRunDoesNotHave) {
   without.info.loss_scale.reset();
   without.info.eval_loss.reset();
   without.info.fixed_digest.clear();
+  without.info.data.clear();
   const nlohmann::json json = nlohmann::json::parse(to_text(without));
-  for (const char* field : {"loss_scale", "skipped", "eval_loss", "fixed_digest"})
+  for (const char* field : {"loss_scale", "skipped", "eval_loss", "fixed_digest", "data"})
     EXPECT_FALSE(json.contains(field)) << field;
   const CheckpointInfo info = parse_manifest(to_text(without)).info;
   EXPECT_FALSE(info.loss_scale.has_value());
