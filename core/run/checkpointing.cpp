@@ -15,9 +15,10 @@
 #include <thread>
 #include <utility>
 
+#include "core/checkpoint/retention.hpp"
 #include "core/model/adapters.hpp"
-#include "yoke/muon.h"
 #include "core/run/job_facts.hpp"
+#include "yoke/muon.h"
 #include "yoke/state_kind.hpp"
 #include "yoke/text.hpp"
 #include "yoke/torch.hpp"
@@ -101,8 +102,8 @@ Checkpointing::Checkpointing(
       log_(log) {
   // The files are read at once, because the folder may be gone when a checkpoint is saved.
   if (world_.rank() != 0) return;
-  const std::string& from = job_.config.run.model.from;
   data_ = data_contents(job_);
+  const std::string& from = job_.config.run.model.from;
   if (!from.empty()) texts_ = read_companions(from);
   if (!job_.model.hf_config_json.empty()) texts_["config.json"] = job_.model.hf_config_json;
   // Companions of model.from may describe adapters that this run does not have.
@@ -119,10 +120,10 @@ std::vector<std::string> Checkpointing::exchange(const std::string& mine) {
   return world_.gather_texts(mine);
 }
 
-  SaveGroup group;
 SaveGroup Checkpointing::group() {
   // `gather` needs the texts on rank 0 only, and `from_rank0` needs only rank 0's text. Both use an
   // all-gather, because the texts are short.
+  SaveGroup group;
   group.rank = world_.rank();
   group.world_size = world_.size();
   group.gather = [this](const std::string& mine) {
@@ -152,10 +153,10 @@ void Checkpointing::read_ahead(WrappedModel& model, const PieceVisitor& read) {
   world_.await_all("all ranks to read the checkpoint");
 }
 
-  std::set<std::string> restarted;
 // State that belongs to the ranks fits only as many ranks as have saved it. To the backend it is
 // then missing, and it starts that state anew.
 void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
+  std::set<std::string> restarted;
   const std::vector<StateKind> kinds = state_kinds_of(job_.backend, *job_.inner);
   const auto per_rank = [&](const std::string& kind) {
     return std::any_of(kinds.begin(), kinds.end(), [&](const StateKind& declared) {
@@ -172,8 +173,8 @@ void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
     }
     reader.visit(piece);
   };
-  visit_pieces(model, YOKE_CHECKPOINT_LOAD, in_stored_shapes(job_.stored_shapes, read));
   read_ahead(model, read);
+  visit_pieces(model, YOKE_CHECKPOINT_LOAD, in_stored_shapes(job_.stored_shapes, read));
   if (world_.rank() != 0) return;
   for (const std::string& kind : restarted)
     log_.warning(concat("this run has ", world_.size(), " rank(s), so the state ", kind) +
@@ -213,11 +214,11 @@ Position Checkpointing::restore(WrappedModel& model, const YokeModelSummary& sum
   reader.check_model(shapes_in_files(job_, summary));
   const CheckpointInfo& info = reader.info();
   load(model, reader);
+  world_.await_all("all ranks to load the checkpoint");
   skipped_.restore(info);
-  world_.await_all("all ranks to load the checkpoint");
   if (world_.rank() == 0) log_.info(concat("resumed from ", resume_, " at step ", info.step));
-  saved_step_ = info.step;
-  world_.await_all("all ranks to load the checkpoint");
+  // A checkpoint of another run is not where this run is looked for when it is continued.
+  if (resume_ == folder_ + "/" + step_name(info.step)) saved_step_ = info.step;
   return {info.step, info.next_sample};
 }
 
@@ -230,8 +231,8 @@ void Checkpointing::save(WrappedModel& model, const Position& position) {
   request.info.next_sample = position.next_sample;
   request.info.config_digest = resume_digest(job_.config);
   request.info.fixed_digest = fixed_digest(job_.config);
-  request.info.finished = position.step == job_.config.run.train.steps;
   request.info.data = data_;
+  request.info.finished = position.step == job_.config.run.train.steps;
   skipped_.save(request.info);
   const bool evaluated = evaluated_step_ == position.step;
   const bool best = evaluated && eval_loss_ < best_loss_;

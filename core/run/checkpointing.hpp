@@ -66,7 +66,8 @@ class Checkpointing {
   // rank 0. Collective. Throws Error if it cannot be written; then the previous checkpoint is still
   // complete.
   void save(WrappedModel& model, const Position& position);
-  // Returns whether the last save or restore was at this step.
+  // Returns whether the last save was at this step, or the restore if it was of a checkpoint in the
+  // run folder.
   bool saved(const Position& position) const { return position.step == saved_step_; }
   // Saves unless saved() is true. Collective.
   void save_unless_saved(WrappedModel& model, const Position& position);
@@ -76,8 +77,8 @@ class Checkpointing {
 
  private:
   std::vector<std::string> exchange(const std::string& mine);
-  void find_best();
   SaveGroup group();
+  void find_best();
   void start_removal();
   void read_ahead(WrappedModel& model, const PieceVisitor& read);
   void load(WrappedModel& model, const CheckpointReader& reader);
@@ -87,8 +88,8 @@ class Checkpointing {
   std::string resume_;      // checkpoint to start from; "" = none
   StateContents contents_;  // filled by restore()
   SkippedSteps& skipped_;
-  // Files to write beside the weights, by name; filled on rank 0 only.
   std::string data_;  // data_contents() of the job, on rank 0 only
+  // Files to write beside the weights, by name; filled on rank 0 only.
   std::map<std::string, std::string> texts_;
   World& world_;
   Log& log_;

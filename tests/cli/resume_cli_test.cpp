@@ -1,4 +1,5 @@
-// checkpoint.resume as a user meets it, if something has changed since the checkpoint was saved.
+// checkpoint.resume as a user meets it, if something has changed since the checkpoint was saved, and
+// if the run is stopped before it has made a step of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -89,6 +90,28 @@ TEST_F(Resume, FromAPathListsWhatHasChanged) {
       train({"run.dir=runs/t", "checkpoint.resume=runs/r/checkpoints/step-00000002"});
   EXPECT_TRUE(equal.ending.ok()) << equal.err;
   EXPECT_THAT(equal.err, Not(HasSubstr("other settings")));
+}
+
+// The signal comes while the checkpoint is loaded. The exit code says that the run was saved, so it
+// must have a checkpoint in its own folder.
+TEST_F(Resume, FromAPathIsSavedIfItIsStoppedAtOnce) {
+  ASSERT_TRUE(train({}).ending.ok());
+  const SubprocessResult r = run_subprocess(
+      {"/bin/bash",
+       "-c",
+       "cd " + here_.folder().path().string() + "; LD_PRELOAD=" YOKE_SLOW_FILES +
+           " YOKE_SLOW_CALL=pread YOKE_SLOW_SECONDS=5 " + Playground::program() +
+           " train run.toml train.steps=2000 run.dir=runs/s " + from_saved_ +
+           " > out 2> err & run=$!; until grep -q 'pread is slow' err || ! kill -0 $run; do "
+           "sleep 0.05; done; kill -TERM $run; wait $run"});
+  const std::string log = read_file(here_.folder() / "out") + read_file(here_.folder() / "err");
+  EXPECT_EQ(r.ending.exit_code, 75) << log;
+  EXPECT_THAT(log, HasSubstr("stopped after step 4; to continue, run the same command with "));
+  EXPECT_TRUE(fs::exists(here_.folder() / "runs/s/checkpoints/step-00000004")) << log;
+  const SubprocessResult more =
+      train({"train.steps=6", "run.dir=runs/s", "checkpoint.resume=auto"});
+  EXPECT_TRUE(more.ending.ok()) << more.err;
+  EXPECT_THAT(more.out, HasSubstr("resumed from runs/s/checkpoints/step-00000004"));
 }
 
 }  // namespace
