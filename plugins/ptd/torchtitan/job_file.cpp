@@ -22,6 +22,19 @@ bool is_of_torchtitan(const std::vector<compat::TomlKey>& keys) {
   });
 }
 
+// Returns "; did you mean 'optimizer.lr'?" for a key that is unknown: a key of that name in another
+// table, one with a similar name in the same table, or one with a similar path; "" if there is none.
+std::string suggestion(const std::string& path) {
+  const std::string name = path.substr(path.rfind('.') + 1);
+  std::vector<std::string> paths;
+  for (const Key& key : keys()) paths.emplace_back(key.name);
+  const auto same = std::find_if(
+      paths.begin(), paths.end(), [&](const std::string& p) { return p.ends_with("." + name); });
+  if (same != paths.end()) return concat("; did you mean '", *same, "'?");
+  const std::string sibling = did_you_mean(name, siblings(path));
+  return sibling.empty() ? did_you_mean(path, paths) : sibling;
+}
+
 bool is_empty(const compat::TomlKey& key) {
   return key.values.empty() || (key.values.size() == 1 && key.values[0].empty());
 }
@@ -55,8 +68,7 @@ void JobFile::read(std::string_view text) {
     if (known == nullptr) {
       refuse(given,
              "a key of torchtitan's job files",
-             concat("it is not known here",
-                    did_you_mean(path.substr(path.rfind('.') + 1), siblings(path))));
+             concat("torchtitan has no such key, or it is newer than Yoke", suggestion(path)));
     } else if (is_empty(key)) {
       continue;  // the same as unset
     } else if (key.is_list && known->form != compat::Form::kWords) {

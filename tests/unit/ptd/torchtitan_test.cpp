@@ -249,6 +249,14 @@ TEST(Torchtitan, EveryRefusalIsReportedAtOnce) {
             Contains(HasSubstr("training2.x = 1; allowed: a key of torchtitan's job files")),
             Contains(HasSubstr("optimizer.lr = high; allowed: one number")),
             Contains(HasSubstr("did you mean"))));
+  const std::pair<const char*, const char*> unknown[] = {
+      {"[training]\nlr = 1\n", "training.lr = 1; allowed: a key of torchtitan's job files; "},
+      {"[training]\nlr = 1\n", "; did you mean 'optimizer.lr'?"},
+      {"[training]\nseq_length = 1\n", "; did you mean 'seq_len'?"},
+      {"[training]\nsteps = 1\n[paralelism]\ntensor_parallel_degre = 1\n",
+       "; did you mean 'parallelism.tensor_parallel_degree'?"}};
+  for (const auto& [file, message] : unknown)
+    EXPECT_THAT(request.refusals(file), Contains(HasSubstr(message))) << file;
   for (const char* bad : {"x = ", "[metrics]\nevery = 1\n"}) {
     EXPECT_THAT(request.refusals(bad), Contains(StartsWith("ptd.torchtitan_config = "))) << bad;
   }
