@@ -193,6 +193,18 @@ def calm(bench, kind, steps):
             f"the losses are {job.losses()} instead of {undisturbed.losses()}:{job.report()}")
 
 
+@case("5-s")
+def calm_silence(bench):
+    """The network may be silent for as long as launch.lost_after says."""
+    job = bench.job(overrides=["launch.lost_after=20"]).start().wait_for_step(5)
+    bench.nodes.fault("drop", "node1", "in")
+    time.sleep(5)
+    bench.nodes.call("heal", "node1")
+    job.wait_for_step(job.step() + 5)
+    job.ranks[1].signal(signal.SIGTERM)
+    job.wait(seconds=HANG_SECONDS).require_codes(143)
+
+
 # ---- Signals ----
 
 def saved_step(job):
