@@ -111,10 +111,13 @@ void HubState::check_silence(Time now) {
     return present(m) && !m.left && silence(m) > limit;
   };
   milliseconds longest{0};
+  // A rank that answers is at most about one beat old.
+  const milliseconds limit =
+      std::max(options_.lost_after - 2 * kBeat, std::min(options_.lost_after, 2 * kBeat));
   std::vector<std::string> names;
   std::string state;
   for (int32_t r = 0; r < options_.world_size; ++r) {
-    if (!silent(members_[r], options_.lost_after - 2 * kBeat)) continue;
+    if (!silent(members_[r], limit)) continue;
     longest = std::max(longest, silence(members_[r]));
     names.push_back(who(r));
     state = state_of(members_[r]);

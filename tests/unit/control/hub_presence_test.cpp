@@ -129,6 +129,17 @@ TEST(HubPresence, NeverTakesRanksForLostWithoutALimit) {
   EXPECT_EQ(p.cause(0), "");
 }
 
+TEST(HubPresence, NamesNoRankThatAnswersIfTheLimitIsShort) {
+  HubOptions options;
+  options.lost_after = milliseconds(400);
+  Party p = party(3, options);
+  p.join_all();
+  p.wait_with_beats(milliseconds(600), {0, 2});
+  EXPECT_THAT(p.cause(0),
+              AllOf(StartsWith("rank 1 (node0, process 11) has not answered for 0."),
+                    Not(HasSubstr("rank 2"))));
+}
+
 // The process of rank 0 was stopped for a minute, and the hub with it.
 TEST(HubPresence, DoesNotAccuseOthersOfItsOwnSilence) {
   Party p = party(2);
