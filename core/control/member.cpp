@@ -13,6 +13,7 @@
 
 #include <cerrno>
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -33,6 +34,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kOwnGap{1000};      // as in hub_presence.cpp
 constexpr milliseconds kGrace{1000};       // to end by itself after a loss
+constexpr milliseconds kReport{10'000};    // the same while a report is being written
 constexpr milliseconds kFirstCause{1000};  // time for the hub to decide on the first cause
 constexpr milliseconds kLastWords{1000};
 
@@ -55,8 +57,9 @@ struct Member::Impl {
   bool hangs = false;            // the loss is a hang, about which this rank has not reported yet
   Clock::time_point lost_since;
 
-  std::mutex duties_mutex;  // protects the duties while they are done
+  std::mutex duties_mutex;  // protects the members below
   Duties duties;
+  std::future<void> report;  // that is being written
 
   std::thread thread;
 
@@ -211,22 +214,29 @@ void Member::run() {
   }
 }
 
-// The duties are done under their lock, so that set_duties() can end them.
+// The duties are done under their lock, so that set_duties() can end them. A report may take longer
+// than lost_after, because a disk is slow.
 void Member::do_duties(Clock::time_point now) {
   std::string cause;
   bool hangs = false, overdue = false;
+  const std::lock_guard duties_lock(impl_->duties_mutex);
+  std::future<void>& report = impl_->report;
+  const bool writes =
+      report.valid() && report.wait_for(milliseconds(0)) != std::future_status::ready;
   {
     const std::lock_guard lock(impl_->mutex);
     cause = impl_->cause;
-    hangs = std::exchange(impl_->hangs, false);
-    overdue = lost() && !impl_->left && now - impl_->lost_since > kGrace;
+    hangs = !writes && std::exchange(impl_->hangs, false);
+    overdue = lost() && !impl_->left && now - impl_->lost_since > (writes ? kReport : kGrace);
   }
-  const std::lock_guard lock(impl_->duties_mutex);
   const Duties& duties = impl_->duties;
   std::atomic<bool>* wanted = duties.report_wanted;
-  const bool asked = wanted != nullptr && wanted->exchange(false);
-  if (duties.report && (hangs || asked)) duties.report(hangs ? cause : "SIGQUIT");
-  if (duties.end && overdue) duties.end(cause);
+  const bool asked = !writes && wanted != nullptr && wanted->exchange(false);
+  if (duties.report && (hangs || asked)) {
+    report = std::async(std::launch::async, duties.report, hangs ? cause : "SIGQUIT");
+  } else if (duties.end && overdue) {
+    duties.end(cause);
+  }
 }
 
 std::string Member::request(MessageType type,
@@ -299,8 +309,13 @@ void Member::leave() {
 }
 
 void Member::set_duties(Duties duties) {
-  const std::lock_guard lock(impl_->duties_mutex);
-  impl_->duties = std::move(duties);
+  std::future<void> report;
+  {
+    const std::lock_guard lock(impl_->duties_mutex);
+    impl_->duties = std::move(duties);
+    report = std::move(impl_->report);
+  }
+  if (report.valid()) report.wait();  // without the lock, so that beats are sent meanwhile
 }
 
 }  // namespace yoke

@@ -106,13 +106,14 @@ class Member {
   }
   void count_collective() { collectives_.fetch_add(1, std::memory_order_relaxed); }
 
-  // Callbacks that the member's thread makes, with the first cause. No beats are sent meanwhile, so
-  // they must return within a second. They must not throw, nor call set_duties().
+  // Callbacks with the first cause. They must not throw, nor call set_duties().
   struct Duties {
-    // Called if the process is still running one second after a loss; must end the process. Without
-    // it a rank that computes, or waits outside of the communicators, would outlive the run.
+    // Called by the member's thread if the process is still running one second after a loss, or ten
+    // seconds if a report is being written; must end the process. Without it a rank that computes,
+    // or waits outside of the communicators, would outlive the run.
     std::function<void(const std::string& cause)> end;
-    // Called when the run hangs, or when *report_wanted is set; the flag is cleared first.
+    // Called by a thread of its own, while beats are sent, when the run hangs, or when
+    // *report_wanted is set; the flag is cleared first.
     std::function<void(const std::string& cause)> report;
     std::atomic<bool>* report_wanted = nullptr;
   };

@@ -144,6 +144,25 @@ TEST_F(HubTest, MembersReportAboutThemselvesWhenAskedAndWhenTheRunHangs) {
   members[0]->set_duties({});
 }
 
+// The disk may be slow.
+TEST_F(HubTest, ARankThatWritesAReportSendsBeats) {
+  const auto hub = start(2);
+  auto members = join_all(2);
+  std::promise<void> started, end;
+  std::atomic<bool> wanted{true};
+  const auto report = [&](const std::string&) {
+    started.set_value();
+    end.get_future().wait();
+  };
+  members[1]->set_duties({{}, report, &wanted});
+  started.get_future().wait();
+  std::this_thread::sleep_for(seconds(3));  // longer than lost_after
+  EXPECT_FALSE(members[0]->lost()) << members[0]->cause();
+  end.set_value();
+  members[1]->set_duties({});
+  for (const auto& m : members) m->leave();
+}
+
 TEST_F(HubTest, AMemberThatLeavesInOrderIsNotMissed) {
   const auto hub = start(2);
   auto members = join_all(2);
