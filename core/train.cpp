@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "core/backend/services.hpp"
+#include "core/control/member.hpp"
 #include "core/kernels/product_meter.hpp"
 #include "core/launch/nvidia_driver.hpp"
 #include "core/metrics/memory.hpp"
@@ -111,6 +112,8 @@ void Training::connect() {
   // With device = auto, each rank has chosen its device independently.
   world_.agree("device", job_.on_cuda ? "cuda" : "cpu");
   world_.set_mesh(mesh_);
+  if (Member* member = world_.member())
+    member->set_pp_rank(mesh_.coordinate(world_.rank(), YOKE_PP));
 
   services_.emplace(
       world_,

@@ -1,5 +1,6 @@
-// Ranks that have issued equally many collectives are at the same place, so they are one group. The
-// group that is behind comes first, because the others wait for it.
+// Ranks of one pipeline stage that have issued equally many collectives are at the same place, so
+// they are one group. Different stages issue different collectives, so only the groups of a stage
+// are compared. Those that are behind come first, because the others wait for them.
 #include "core/cli/hang_summary.hpp"
 
 #include <algorithm>
@@ -72,19 +73,25 @@ std::string hang_summary(const std::string& run_dir) {
   const std::vector<Json> reports = read_reports(run_dir);
   if (reports.empty()) return "";
   try {
-    using Place = std::pair<int64_t, int64_t>;  // step, collectives
-    std::map<Place, std::vector<const Json*>> groups;
-    for (const Json& report : reports)
-      groups[{report.value("step", int64_t{0}), report.value("collectives", int64_t{0})}].push_back(
-          &report);
-    std::string text = "cause: " + reports.front().value("cause", "");
-    for (const auto& [place, group] : groups) {
-      const bool behind = place != groups.rbegin()->first;
-      text += "\n  " + names_of(group) + concat(": step ", place.first, ", ", place.second) +
-              " collectives" + (behind ? ", behind the others" : "");
-      text += last_collectives(*group.front()) + main_thread(*group.front());
+    using Place = std::pair<int64_t, int64_t>;                            // step, collectives
+    std::map<int64_t, std::map<Place, std::vector<const Json*>>> stages;  // key: pp rank
+    for (const Json& report : reports) {
+      const Place place{report.value("step", int64_t{0}), report.value("collectives", int64_t{0})};
+      stages[report.value("pp_rank", int64_t{0})][place].push_back(&report);
     }
-    return text;
+    std::string behind, others;
+    for (const auto& [pp_rank, groups] : stages) {
+      const std::string stage = stages.size() > 1 ? concat(" of pp rank ", pp_rank) : "";
+      for (const auto& [place, group] : groups) {
+        const bool is_behind = place != groups.rbegin()->first;
+        std::string& text = is_behind ? behind : others;
+        text += "\n  " + names_of(group) + stage + concat(": step ", place.first, ", ") +
+                concat(place.second, " collectives") +
+                (is_behind ? ", behind the others" + stage : "") +
+                last_collectives(*group.front()) + main_thread(*group.front());
+      }
+    }
+    return "cause: " + reports.front().value("cause", "") + behind + others;
   } catch (const nlohmann::json::exception& e) {
     throw Error(YOKE_DATA_LOSS, run_dir + "/logs: a damaged report of a rank: " + e.what());
   }

@@ -34,7 +34,7 @@ void HubState::from_member(int connection, Connection& c, const Message& message
   if (StoreState::handles(message.type)) {
     for (const StoreState::Answer& a : store_.handle(connection, message))
       send(a.connection, MessageType::kAnswer, {a.request, a.value});
-  } else if (message.type == MessageType::kBeat && fields.size() == 3) {
+  } else if (message.type == MessageType::kBeat && fields.size() == 4) {
     beat(m, c.rank, message);
   } else if (message.type == MessageType::kFailure && fields.size() == 3) {
     if (fields[0] == "0") {
@@ -58,6 +58,7 @@ void HubState::from_member(int connection, Connection& c, const Message& message
 void HubState::beat(Member& m, int32_t rank, const Message& message) {
   m.step = number_in(message.fields[0]);
   m.collectives = number_in(message.fields[1]);
+  m.pp_rank = number_in(message.fields[3]);
   const double seconds = static_cast<double>(number_in(message.fields[2])) / 1e6;
   const auto slow = stragglers_.take(rank, m.step, seconds);
   if (!slow || !present(members_[0])) return;
@@ -110,10 +111,10 @@ void HubState::check_silence(Time now) {
   const auto silent = [&](const Member& m, milliseconds limit) {
     return present(m) && !m.left && silence(m) > limit;
   };
-  milliseconds longest{0};
   // A rank that answers is at most about one beat old.
   const milliseconds limit =
       std::max(options_.lost_after - 2 * kBeat, std::min(options_.lost_after, 2 * kBeat));
+  milliseconds longest{0};
   std::vector<std::string> names;
   std::string state;
   for (int32_t r = 0; r < options_.world_size; ++r) {
@@ -150,16 +151,24 @@ std::string HubState::who(int32_t rank) const {
   return concat("rank ", rank, " (", m.host, ", process ", m.process, ")");
 }
 
-// Names the ranks that have issued fewer collectives than others: those are the ones that hang.
+// Names the ranks that have issued fewer collectives than others of their pipeline stage: those are
+// the ones that hang. The ranks of different stages never issue the same collectives.
 std::string HubState::behind() const {
-  int64_t most = 0;
-  for (const Member& m : members_) most = std::max(most, m.collectives);
+  std::map<int64_t, int64_t> most;  // pp rank -> collectives
+  for (const Member& m : members_) most[m.pp_rank] = std::max(most[m.pp_rank], m.collectives);
   std::vector<std::string> names;
   for (int32_t r = 0; r < options_.world_size; ++r) {
-    if (members_[r].collectives < most) names.push_back(who(r) + state_of(members_[r]));
+    const Member& m = members_[r];
+    if (m.collectives < most[m.pp_rank]) names.push_back(who(r) + state_of(m));
   }
-  if (names.empty()) return concat("; all ranks have issued ", most, " collectives");
-  return "; behind: " + yoke::join(names) + concat("; the others have issued ", most);
+  if (most.size() > 1) {
+    return names.empty() ? "; the ranks of each pipeline stage have issued equally many collectives"
+                         : "; behind: " + yoke::join(names) +
+                               "; the others of their pipeline stage have issued more";
+  }
+  const int64_t all = most.begin()->second;
+  if (names.empty()) return concat("; all ranks have issued ", all, " collectives");
+  return "; behind: " + yoke::join(names) + concat("; the others have issued ", all);
 }
 
 // " in step 7, after 31 collectives"

@@ -76,6 +76,7 @@ class HubState final : public HubLogic {
     Time heard;
     int64_t step = 0;
     int64_t collectives = 0;
+    int64_t pp_rank = 0;
     bool left = false;  // has ended in order
   };
   struct Post {

@@ -59,7 +59,7 @@ Message Member::wait_for_answer(HubConnection& connection,
       if (now - beat > HubState::kBeat) {
         if (now - beat > kOwnGap) heard = now;  // this process was stopped, not the hub
         beat = now;
-        connection.send({MessageType::kBeat, {"0", "0", "0"}});
+        connection.send({MessageType::kBeat, {"0", "0", "0", "0"}});
       }
       if (options.lost_after.count() > 0 && now - heard > options.lost_after)
         throw Error(YOKE_UNAVAILABLE, "it does not answer any more");

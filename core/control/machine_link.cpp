@@ -218,7 +218,7 @@ void MachineLink::Impl::serve(HubConnection& connection) {
     }
     if (now - beat >= HubLogic::kBeat) {
       beat = now;
-      messages.push_back({MessageType::kBeat, {"0", "0", "0"}});
+      messages.push_back({MessageType::kBeat, {"0", "0", "0", "0"}});
     }
     for (const Message& message : messages) connection.send(message);
     {

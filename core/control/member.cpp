@@ -169,9 +169,11 @@ void Member::run() {
     if (now - beat >= HubState::kBeat) {
       beat = now;
       const std::lock_guard lock(impl_->mutex);
-      impl_->out +=
-          encode({MessageType::kBeat,
-                  {concat(step_.load()), concat(collectives_.load()), concat(computed_.load())}});
+      impl_->out += encode({MessageType::kBeat,
+                            {concat(step_.load()),
+                             concat(collectives_.load()),
+                             concat(computed_.load()),
+                             concat(pp_rank_.load())}});
     }
     bool waits_to_send = false;
     {
@@ -217,12 +219,12 @@ void Member::run() {
 // The duties are done under their lock, so that set_duties() can end them. A report may take longer
 // than lost_after, because a disk is slow.
 void Member::do_duties(Clock::time_point now) {
-  std::string cause;
-  bool hangs = false, overdue = false;
   const std::lock_guard duties_lock(impl_->duties_mutex);
   std::future<void>& report = impl_->report;
   const bool writes =
       report.valid() && report.wait_for(milliseconds(0)) != std::future_status::ready;
+  std::string cause;
+  bool hangs = false, overdue = false;
   {
     const std::lock_guard lock(impl_->mutex);
     cause = impl_->cause;

@@ -98,8 +98,11 @@ class Member {
 
   int64_t step() const { return step_.load(std::memory_order_relaxed); }
   int64_t collectives() const { return collectives_.load(std::memory_order_relaxed); }
+  int64_t pp_rank() const { return pp_rank_.load(std::memory_order_relaxed); }
   // What this rank is doing, for the messages about it. `step` counts from 1.
   void set_step(int64_t step) { step_.store(step, std::memory_order_relaxed); }
+  // Only ranks with the same pp rank issue the same collectives, and can be compared.
+  void set_pp_rank(int64_t pp_rank) { pp_rank_.store(pp_rank, std::memory_order_relaxed); }
   // Adds the time that this rank has computed for the step, without its waits for other ranks.
   void add_computed(double seconds) {
     computed_.fetch_add(static_cast<int64_t>(seconds * 1e6), std::memory_order_relaxed);
@@ -139,7 +142,7 @@ class Member {
 
   std::vector<Peer> peers_;
   std::atomic<bool> lost_{false};
-  std::atomic<int64_t> step_{0}, collectives_{0};
+  std::atomic<int64_t> step_{0}, collectives_{0}, pp_rank_{0};
   std::atomic<int64_t> computed_{0};  // microseconds
   std::unique_ptr<Impl> impl_;
 };

@@ -25,7 +25,7 @@ enum class MessageType : uint8_t {
   kRefused,  // H: why the run does not start
   kRetry,    // H: why the member must come again later
   // ---- Presence ----
-  kBeat,     // M: step, collectives so far, microseconds computed so far. H: no fields
+  kBeat,     // M: step, collectives so far, microseconds computed so far, pp rank. H: no fields
   kFailure,  // M: kind of failure (Member::Failure as a number); the error; the exit code
   kLost,     // H: the first cause of the failure; "1" if the run hangs, else "0"; the exit code of
              // the rank that failed, "" if it is lost
@@ -67,7 +67,7 @@ struct Message {
 };
 
 // The version of the protocol, which a member sends first. Change it whenever a message changes.
-inline constexpr const char* kControlProtocol = "yoke control 2";
+inline constexpr const char* kControlProtocol = "yoke control 3";
 
 // Returns the frame of a message.
 std::string encode(const Message& message);

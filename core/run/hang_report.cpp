@@ -20,6 +20,7 @@ void write_hang_report(const std::string& run_dir, const World& world, const std
   if (const Member* member = world.member()) {
     report["step"] = member->step();
     report["collectives"] = member->collectives();
+    report["pp_rank"] = member->pp_rank();
   }
   report["communicators"] = Json::array();
   for (const auto& [name, latest] : world.latest_collectives())

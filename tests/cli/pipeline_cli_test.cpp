@@ -8,6 +8,7 @@
 namespace yoke::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -44,6 +45,27 @@ TEST(Pipeline, IsNotReportedWhereThereIsNone) {
   ASSERT_EQ(r.ending.exit_code, 0) << r.err;
   EXPECT_THAT(r.out, Not(HasSubstr("bubble")));
   EXPECT_THAT(r.out, Not(HasSubstr("pp rank")));
+}
+
+// The ranks of different stages issue different collectives, so their reports are not compared.
+TEST(Pipeline, ReportsAboutAHangNameThePpRank) {
+  const Playground here;
+  const std::string yoke = Playground::program();
+  const SubprocessResult r = run_subprocess(
+      {"/bin/bash",
+       "-c",
+       "cd " + here.folder().path().string() + "; export OMP_NUM_THREADS=1; " + yoke +
+           " train run.toml run.dir=runs/asked parallel_backend=ptd pp_degree=2 model.layers=2 "
+           "train.steps=1000000 checkpoint.every=0 --nproc 2 >out 2>&1 & pid=$!; "
+           "seen() { [ -s runs/asked/$1 ] || ! kill -0 $pid; }; "
+           "until seen metrics.jsonl; do sleep 0.05; done; "
+           "pkill -QUIT -f -- '[-]-rank . .*runs/asked'; for rank in 0 1; do "
+           "until seen logs/hang_rank_00$rank.json; do sleep 0.05; done; done; "
+           "kill -TERM $pid; wait $pid; " +
+           yoke + " doctor runs/asked"});
+  EXPECT_THAT(r.out,
+              AllOf(ContainsRegex("rank 0 [(][^ ]+[)] of pp rank 0: step "),
+                    ContainsRegex("rank 1 [(][^ ]+[)] of pp rank 1: step ")));
 }
 
 class CheckedPipeline : public ::testing::TestWithParam<std::string> {};

@@ -18,7 +18,7 @@ import time
 
 HELLO, CHALLENGE, PROOF, JOIN, DECLINE, WELCOME, REFUSED = 1, 2, 3, 4, 5, 6, 7
 LAST_TYPE = 35
-PROTOCOL = b"yoke control 2"
+PROTOCOL = b"yoke control 3"
 
 
 def frame(kind, *fields):

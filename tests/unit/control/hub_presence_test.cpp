@@ -53,7 +53,7 @@ TEST(HubPresence, NamesTheRankThatIsBehindWhenARankWaitedTooLong) {
   Party p = party(4);
   p.join_all();
   p.wait_with_beats(milliseconds(100), {0, 1, 2, 3});
-  p.say(103, MessageType::kBeat, {"7", "20", "0"});
+  p.say(103, MessageType::kBeat, {"7", "20", "0", "0"});
   p.say(101, MessageType::kFailure, {"1", "all_gather: connection closed", "5"});
   p.say(102, MessageType::kFailure, {"2", "all_gather: not finished within 60 s", "5"});
   for (int i = 0; i < 10; ++i) p.wait(milliseconds(50));
@@ -64,12 +64,32 @@ TEST(HubPresence, NamesTheRankThatIsBehindWhenARankWaitedTooLong) {
   EXPECT_EQ(p.last(100, MessageType::kLost)[1], "1");
 }
 
+// The ranks of different pipeline stages issue different collectives.
+TEST(HubPresence, ComparesOnlyRanksOfOnePipelineStage) {
+  for (const bool one_is_behind : {false, true}) {
+    Party p = party(4);
+    p.join_all();
+    for (const int r : {0, 1}) p.say(100 + r, MessageType::kBeat, {"7", "31", "0", "0"});
+    p.say(102, MessageType::kBeat, {"7", "20", "0", "1"});
+    p.say(103, MessageType::kBeat, {"7", one_is_behind ? "19" : "20", "0", "1"});
+    p.say(102, MessageType::kFailure, {"2", "recv: not finished within 60 s", "5"});
+    for (int i = 0; i < 10; ++i) p.wait(milliseconds(50));
+    EXPECT_EQ(
+        p.cause(0),
+        std::string("rank 2 (node1, process 12): recv: not finished within 60 s") +
+            (one_is_behind
+                 ? "; behind: rank 3 (node1, process 13) in step 7, after 19 collectives; "
+                   "the others of their pipeline stage have issued more"
+                 : "; the ranks of each pipeline stage have issued equally many collectives"));
+  }
+}
+
 TEST(HubPresence, TellsRank0WhoIsSlow) {
   Party p = party(2);
   p.join_all();
   for (int step = 1; step <= 20; ++step) {
-    p.say(100, MessageType::kBeat, {concat(step), "1", concat(step * 1000)});
-    p.say(101, MessageType::kBeat, {concat(step), "1", concat(step * 3000)});
+    p.say(100, MessageType::kBeat, {concat(step), "1", concat(step * 1000), "0"});
+    p.say(101, MessageType::kBeat, {concat(step), "1", concat(step * 3000), "0"});
   }
   EXPECT_EQ(p.last(100, MessageType::kNote),
             (std::vector<std::string>{"0", kStragglerNote, "1 3 1"}));
@@ -109,6 +129,17 @@ TEST(HubPresence, NamesASilentRankInTime) {
                     Not(HasSubstr("rank 2"))));
 }
 
+TEST(HubPresence, NamesNoRankThatAnswersIfTheLimitIsShort) {
+  HubOptions options;
+  options.lost_after = milliseconds(400);
+  Party p = party(3, options);
+  p.join_all();
+  p.wait_with_beats(milliseconds(600), {0, 2});
+  EXPECT_THAT(p.cause(0),
+              AllOf(StartsWith("rank 1 (node0, process 11) has not answered for 0."),
+                    Not(HasSubstr("rank 2"))));
+}
+
 TEST(HubPresence, NamesAllRanksOfASilentMachine) {
   Party p = party(4);
   p.join_all();
@@ -127,17 +158,6 @@ TEST(HubPresence, NeverTakesRanksForLostWithoutALimit) {
   p.join_all();
   p.wait_with_beats(milliseconds(60'000), {0});
   EXPECT_EQ(p.cause(0), "");
-}
-
-TEST(HubPresence, NamesNoRankThatAnswersIfTheLimitIsShort) {
-  HubOptions options;
-  options.lost_after = milliseconds(400);
-  Party p = party(3, options);
-  p.join_all();
-  p.wait_with_beats(milliseconds(600), {0, 2});
-  EXPECT_THAT(p.cause(0),
-              AllOf(StartsWith("rank 1 (node0, process 11) has not answered for 0."),
-                    Not(HasSubstr("rank 2"))));
 }
 
 // The process of rank 0 was stopped for a minute, and the hub with it.
@@ -188,7 +208,7 @@ TEST(HubPresence, FindsTheFirstCauseInEveryOrderOfEvents) {
         if (event == 0) p.close(100 + dead);
         if (event == 1 || event == 2)
           p.say(100 + living[event - 1], MessageType::kFailure, {"1", "connection closed", "5"});
-        if (event >= 3) p.say(100 + living[event - 3], MessageType::kBeat, {"7", "31", "0"});
+        if (event >= 3) p.say(100 + living[event - 3], MessageType::kBeat, {"7", "31", "0", "0"});
         p.wait(milliseconds(50));
       }
       p.wait_with_beats(milliseconds(3000), living);

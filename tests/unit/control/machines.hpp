@@ -35,7 +35,7 @@ class MachinesParty {
     for (milliseconds t{0}; t < time; t += milliseconds(250)) {
       now += milliseconds(250);
       for (const auto& [machine, connection] : std::map(connections)) {
-        if (machine != silent) say(connection, MessageType::kBeat, {"0", "0", "0"});
+        if (machine != silent) say(connection, MessageType::kBeat, {"0", "0", "0", "0"});
       }
       hub->tick(now);
       collect();

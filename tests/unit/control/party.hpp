@@ -34,7 +34,7 @@ class Party {
   // Lets time pass while these ranks send beats.
   void wait_with_beats(milliseconds time, const std::vector<int>& ranks) {
     for (milliseconds t{0}; t < time; t += milliseconds(50)) {
-      for (const int r : ranks) say(100 + r, MessageType::kBeat, {"7", "31", "0"});
+      for (const int r : ranks) say(100 + r, MessageType::kBeat, {"7", "31", "0", "0"});
       wait(milliseconds(50));
     }
   }
