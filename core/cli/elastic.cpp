@@ -131,10 +131,10 @@ class ElasticRun {
   // Waits for an order of the hub. Returns nothing after a signal.
   std::optional<MachineOrder> next_order() {
     for (;;) {
-      if (auto order = link_.take_order()) return order;
       pollfd fds[] = {{signals_.fd(), POLLIN, 0}, {link_.order_fd(), POLLIN, 0}};
       ::poll(fds, 2, -1);
       if ((signal_ = signals_.next()) != 0) return std::nullopt;
+      if (auto order = link_.take_order()) return order;
     }
   }
 

@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "core/base/cores.hpp"
@@ -22,6 +21,7 @@
 #include "core/control/decline.hpp"
 #include "core/launch/environment.hpp"
 #include "core/launch/rendezvous_folder.hpp"
+#include "core/launch/signal_inbox.hpp"
 #include "core/metrics/run_folder.hpp"
 #include "yoke/error.hpp"
 #include "yoke/text.hpp"
@@ -192,25 +192,43 @@ void RankStarter::print_end(int exit_code) const {
   }
 }
 
-int start_ranks(const RankStart& start, int restarts) {
-  RankStarter starter(start, restarts);
+namespace {
+
+// Makes one attempt after the other. Returns the exit code of the run; `why` says why this machine
+// makes no further attempt if the other machines wait for it.
+int run_attempts(RankStarter& starter, std::string& why) {
+  SignalInbox signals;  // keeps what arrives while no ranks run
   for (;;) {
     const int code = starter.launch();
-    std::string why;  // why this machine makes no further attempt
     if (starter.signalled()) {
       // Ranks that could not follow the signal end as if one of them had been lost.
       if (code == kExitRankLost) why = "it was stopped by its user";
-    } else if (const auto pause = starter.pause_after(code)) {
-      starter.continue_from_newest();
-      std::this_thread::sleep_for(*pause);
-      continue;
-    } else if (!starter.give_up_reason().empty()) {
-      why = "its launcher gave up: " + starter.give_up_reason();
+      return code;
     }
-    if (start.machines && !why.empty()) decline(*start.machines, start.ranks, why);
-    starter.print_end(code);
-    return code;
+    const auto pause = starter.pause_after(code);
+    if (!pause) {
+      if (!starter.give_up_reason().empty())
+        why = "its launcher gave up: " + starter.give_up_reason();
+      return code;
+    }
+    if (const int signal = signals.next_within(*pause)) {
+      print_message("no further restart: stopped by " + signal_name(signal));
+      why = "it was stopped by its user";
+      return signal == SIGINT ? kExitSigint : kExitSigterm;
+    }
+    starter.continue_from_newest();
   }
+}
+
+}  // namespace
+
+int start_ranks(const RankStart& start, int restarts) {
+  RankStarter starter(start, restarts);
+  std::string why;
+  const int code = run_attempts(starter, why);
+  if (start.machines && !why.empty()) decline(*start.machines, start.ranks, why);
+  starter.print_end(code);
+  return code;
 }
 
 }  // namespace yoke

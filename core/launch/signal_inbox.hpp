@@ -1,9 +1,11 @@
 // The signals that ask a launcher to end, as data.
 #pragma once
 
+#include <poll.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 
 #include "core/base/file_descriptor.hpp"
@@ -43,6 +45,12 @@ class SignalInbox {
     signalfd_siginfo info{};
     return ::read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
                                                                 : 0;
+  }
+  // Waits for a signal for at most `limit`, and returns it; 0 = none.
+  int next_within(std::chrono::milliseconds limit) {
+    pollfd readable{fd_.get(), POLLIN, 0};
+    ::poll(&readable, 1, static_cast<int>(limit.count()));
+    return next();
   }
 
  private:

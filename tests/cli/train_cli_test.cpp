@@ -13,6 +13,7 @@ using testing::read_file;
 using testing::YokeInstall;
 
 constexpr const char* kRun =
+using ::testing::StartsWith;
     "parallel_backend = \"toy\"\n[model]\npreset = \"tiny\"\n[data]\npath = \"text\"\n";
 
 // Returns a worker script. With --plan it prints a plan for `world` ranks; in every other mode it
@@ -40,6 +41,11 @@ class Train : public ::testing::Test {
   // Returns the arguments of --plan, without the backend that it loads first.
   std::string plan_words() const {
     const std::string words = read_file(install.folder() / "plan.words");
+  // Runs a script in the folder.
+  SubprocessResult shell(const std::string& script) const {
+    return run_subprocess(
+        {"/bin/bash", "-c", "cd " + install.folder().path().string() + "; " + script});
+  }
     const size_t end = words.find(" --first-load ");
     EXPECT_NE(end, std::string::npos) << words;
     return words.substr(0, end);
@@ -102,6 +108,22 @@ TEST_F(Train, ReturnsTheExitCodeOfTheRunAndNamesTheLogs) {
 TEST_F(Train, StartsNoRankWhenThePlanIsRefused) {
   install.write_worker(
       "[ \"$1\" = --plan ] || echo rank >> started; echo 'two faults' >&2; exit 2");
+// All ranks have ended, and the launcher still writes their output, which nobody reads.
+TEST_F(Train, IsNotStartedAgainAfterASignalBetweenTwoAttempts) {
+  install.write_worker(
+      worker("echo attempt >>attempts; yes 0123456789 | head -n 10000; exit 5", 1));
+  const SubprocessResult r = shell(
+      "mkfifo out; exec 3<>out; bin/yoke train run.toml --restarts 9 >out 2>err & pid=$!; "
+      "until grep -q 'failed with exit code 5' err; do sleep 0.01; done; "
+      "kill -TERM $pid; cat <&3 >/dev/null & reader=$!; "
+      "wait $pid; code=$?; kill $reader; cat attempts err; exit $code");
+  EXPECT_EQ(r.ending.exit_code, 143) << r.out;
+  EXPECT_THAT(r.out,
+              AllOf(StartsWith("attempt\nyoke: "),
+                    HasSubstr("no further restart: stopped by signal 15 (SIGTERM)"),
+                    Not(HasSubstr("again"))));
+}
+
   const SubprocessResult r = run({"run.toml", "--nproc", "2"});
   EXPECT_EQ(r.ending.exit_code, 2);
   EXPECT_EQ(r.err, "yoke: two faults\n");
@@ -237,6 +259,34 @@ TEST_F(Train, RefusesToStartRanksInARank) {
 TEST_F(Train, StartsRanksInsideAnAllocationAndUnderALauncherOfOne) {
   for (const Variables& alone : {Variables{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"},
                                  Variables{"OMPI_COMM_WORLD_RANK=0",
+// Otherwise the others would wait for it until launch.join_timeout.
+TEST_F(Train, ARankWithoutAWorkerTellsTheOthersWhy) {
+  std::string fault;
+  FileDescriptor listener = listen_for_members({"", "127.0.0.1", 0}, true, fault);
+  const ControlAddress at{"", "127.0.0.1", near_port(listener.get())};
+  HubOptions hub_options;
+  hub_options.world_size = 2;
+  hub_options.join_timeout = std::chrono::minutes(2);  // if nobody says why
+  const Hub hub(
+      std::move(listener), std::move(hub_options), std::function<void(const std::string&)>());
+  Variables variables = kTorchrun;
+  variables.push_back("MASTER_PORT=" + std::to_string(at.port));  // replaces the one above
+  const SubprocessResult r = run({"run.toml", "worker=/no/such/worker"}, variables);
+  EXPECT_EQ(r.ending.exit_code, 2) << r.err;
+  EXPECT_THAT(r.err, HasSubstr("/no/such/worker does not exist"));
+  MemberOptions rank_0;
+  rank_0.world_size = 2;
+  try {
+    Member::join([&] { return at; }, rank_0, {});
+    FAIL() << "rank 0 has met rank 1";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(),
+                AllOf(StartsWith("rank 1 ("),
+                      HasSubstr("cannot take part"),
+                      HasSubstr("/no/such/worker does not exist")));
+  }
+}
+
                                            "OMPI_COMM_WORLD_SIZE=1",
                                            "OMPI_COMM_WORLD_LOCAL_RANK=0",
                                            "OMPI_COMM_WORLD_LOCAL_SIZE=1"}}) {
