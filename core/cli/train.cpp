@@ -102,9 +102,11 @@ int become_rank(Request request, const LaunchEnvironment& env) {
                    "; remove the flag, or unset the launcher's variables"};
   }
   RunConfig run;
+  std::string worker;
   try {
     run = load_config(request.config, request.overrides, process_environment(), backend_names).run;
-  } catch (const ConfigError& e) {
+    worker = find_worker(run.worker);
+  } catch (const Error& e) {
     print_message(e.what());  // first, because it may take a while to tell the others
     decline(env, e.what());
     throw Stop{kExitUsage, ""};
@@ -113,9 +115,11 @@ int become_rank(Request request, const LaunchEnvironment& env) {
   if (env.end_with_parent && run.launch.end_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const int threads = threads_per_rank(usable_cores(), env.local_world_size);
   ::setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 0);
-  std::vector<std::string> argv{find_worker(run.worker), "--env"};
+  std::vector<std::string> argv{worker, "--env"};
   add_config(argv, request);
-  return exec_worker(argv);
+  const int code = exec_worker(argv);  // returns only if the worker cannot be started
+  decline(env, worker + " cannot be started; see the output of this rank");
+  return code;
 }
 
 // Starts the ranks of this machine. Machine 0 makes the plan and chooses the run folder for all.

@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/control/hub.hpp"
+#include "core/control/member.hpp"
 #include "tests/cli/yoke_install.hpp"
+#include "yoke/error.hpp"
 
 namespace yoke {
 namespace {
@@ -10,10 +13,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::read_file;
+using ::testing::StartsWith;
 using testing::YokeInstall;
 
 constexpr const char* kRun =
-using ::testing::StartsWith;
     "parallel_backend = \"toy\"\n[model]\npreset = \"tiny\"\n[data]\npath = \"text\"\n";
 
 // Returns a worker script. With --plan it prints a plan for `world` ranks; in every other mode it
@@ -38,14 +41,14 @@ class Train : public ::testing::Test {
     args.insert(args.begin(), "train");
     return install.run(args, variables);
   }
-  // Returns the arguments of --plan, without the backend that it loads first.
-  std::string plan_words() const {
-    const std::string words = read_file(install.folder() / "plan.words");
   // Runs a script in the folder.
   SubprocessResult shell(const std::string& script) const {
     return run_subprocess(
         {"/bin/bash", "-c", "cd " + install.folder().path().string() + "; " + script});
   }
+  // Returns the arguments of --plan, without the backend that it loads first.
+  std::string plan_words() const {
+    const std::string words = read_file(install.folder() / "plan.words");
     const size_t end = words.find(" --first-load ");
     EXPECT_NE(end, std::string::npos) << words;
     return words.substr(0, end);
@@ -105,9 +108,6 @@ TEST_F(Train, ReturnsTheExitCodeOfTheRunAndNamesTheLogs) {
               AllOf(HasSubstr("was killed by signal 9 (SIGKILL)"), HasSubstr("runs/x/logs")));
 }
 
-TEST_F(Train, StartsNoRankWhenThePlanIsRefused) {
-  install.write_worker(
-      "[ \"$1\" = --plan ] || echo rank >> started; echo 'two faults' >&2; exit 2");
 // All ranks have ended, and the launcher still writes their output, which nobody reads.
 TEST_F(Train, IsNotStartedAgainAfterASignalBetweenTwoAttempts) {
   install.write_worker(
@@ -124,6 +124,9 @@ TEST_F(Train, IsNotStartedAgainAfterASignalBetweenTwoAttempts) {
                     Not(HasSubstr("again"))));
 }
 
+TEST_F(Train, StartsNoRankWhenThePlanIsRefused) {
+  install.write_worker(
+      "[ \"$1\" = --plan ] || echo rank >> started; echo 'two faults' >&2; exit 2");
   const SubprocessResult r = run({"run.toml", "--nproc", "2"});
   EXPECT_EQ(r.ending.exit_code, 2);
   EXPECT_EQ(r.err, "yoke: two faults\n");
@@ -256,9 +259,6 @@ TEST_F(Train, RefusesToStartRanksInARank) {
       AllOf(HasSubstr("--nproc starts ranks"), HasSubstr("torchrun (RANK = 1, WORLD_SIZE = 2)")));
 }
 
-TEST_F(Train, StartsRanksInsideAnAllocationAndUnderALauncherOfOne) {
-  for (const Variables& alone : {Variables{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"},
-                                 Variables{"OMPI_COMM_WORLD_RANK=0",
 // Otherwise the others would wait for it until launch.join_timeout.
 TEST_F(Train, ARankWithoutAWorkerTellsTheOthersWhy) {
   std::string fault;
@@ -287,6 +287,9 @@ TEST_F(Train, ARankWithoutAWorkerTellsTheOthersWhy) {
   }
 }
 
+TEST_F(Train, StartsRanksInsideAnAllocationAndUnderALauncherOfOne) {
+  for (const Variables& alone : {Variables{"SLURM_PROCID=0", "SLURM_NTASKS=8", "SLURM_LOCALID=0"},
+                                 Variables{"OMPI_COMM_WORLD_RANK=0",
                                            "OMPI_COMM_WORLD_SIZE=1",
                                            "OMPI_COMM_WORLD_LOCAL_RANK=0",
                                            "OMPI_COMM_WORLD_LOCAL_SIZE=1"}}) {
