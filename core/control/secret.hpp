@@ -3,7 +3,8 @@
 // Both sides of a connection send a random number (a nonce) and prove that they know the secret by
 // an HMAC-SHA-256 over both nonces. A recorded proof is worthless for another connection, because
 // its nonces differ, and the two sides use different labels, so that a proof cannot be returned to
-// its sender. What follows on the connection is neither encrypted nor signed.
+// its sender. What follows on the connection is neither encrypted nor signed: whoever can change
+// packets on their way can take over a connection after the proof.
 #pragma once
 
 #include <cstdlib>
@@ -18,9 +19,9 @@ class Secret {
   explicit Secret(std::string bytes) : bytes_(std::move(bytes)) {}
 
   // Reads the file named by YOKE_SECRET_FILE; without the variable there is no secret. The file may
-  // be a descriptor (/dev/fd/N) that the launcher passes on. Throws Error(INVALID_ARGUMENT) if it
-  // cannot be read, if other users may read or write it, or if it has fewer than 16 bytes;
-  // FAILED_PRECONDITION if libcrypto is not installed.
+  // be a descriptor (/dev/fd/N) that the launcher passes on; a pipe can be read only once, so it
+  // serves one process. Throws Error(INVALID_ARGUMENT) if it cannot be read, if other users may use
+  // it, or if it has fewer than 16 bytes; FAILED_PRECONDITION if libcrypto is not installed.
   static Secret from_environment(const std::function<const char*(const char*)>& get =
                                      [](const char* n) {
                                        return static_cast<const char*>(std::getenv(n));

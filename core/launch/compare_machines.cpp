@@ -119,7 +119,10 @@ MachineFinding check_secret(const std::vector<MachineFacts>& facts, const Names&
     return problem(what, text_of(faults, names), "chmod 600 FILE; echo $YOKE_SECRET_FILE");
   Groups groups = by_value(facts, [](const MachineFacts& f) { return f.secret; });
   if (groups.size() == 1 && groups[0].first.empty())
-    return ok(what, "none, so anyone who reaches a run can stop it (YOKE_SECRET_FILE)");
+    return ok(
+        what,
+        "none, so anyone who reaches rank 0 while ranks are missing can take part in a run or "
+        "stop it (YOKE_SECRET_FILE)");
   if (groups.size() == 1) return ok(what, "all ranks know the same one");
   int number = 0;
   for (auto& [value, ranks] : groups)

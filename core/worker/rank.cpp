@@ -275,9 +275,10 @@ void log_addresses(const Rendezvous& r, const World& world, Log& log) {
   const Peer& self = world.member()->peers().at(static_cast<size_t>(r.rank));
   log.debug(concat("rank ", r.rank, " of ", r.world_size, ": ", self.host, ", ", self.address));
   if (r.rank == 0 && !r.secret.given()) {
-    log.info(
-        concat("note: anyone who reaches ", self.address, " can stop this run or read what it ") +
-        "sends; YOKE_SECRET_FILE names a secret that all ranks must know");
+    log.info(concat("note: anyone who reaches ",
+                    self.address,
+                    " while ranks are missing can take part ") +
+             "or stop this run; YOKE_SECRET_FILE names a secret that all ranks must know");
   }
 }
 
