@@ -24,7 +24,7 @@ std::vector<int64_t> steps_in(const std::string& folder);
 std::string checkpoint_near(const std::string& folder);
 // Returns whether every byte of the checkpoint `path` is what was saved.
 bool verifies(const std::string& path);
-// Removes the temporary folders that interrupted saves have left, except for what cannot be removed.
+// Removes the temporary folders that interrupted saves have left, as far as they can be removed.
 // The caller must hold the folder's lock, which guarantees that no save is running.
 void sweep_temporaries(const std::string& folder);
 

@@ -32,8 +32,8 @@ TempFolder::~TempFolder() {
   }
 }
 
-// NFS cannot exchange two folders. There, only a damaged checkpoint is replaced: if the process dies
-// between the two renames, nothing has the name of the step.
+// NFS cannot exchange two folders. There, only a damaged checkpoint is replaced: if the process
+// dies between the two renames, nothing has the name of the step.
 void TempFolder::replace(const std::string& to) {
   try {
     return exchange_paths(path_, to);

@@ -1,5 +1,5 @@
-// Compares a job with the run that has saved a checkpoint: the configuration, the training data, and
-// the model that a config.json describes.
+// Compares a job with the run that has saved a checkpoint: the configuration, the training data,
+// and the model that a config.json describes.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// checkpoint.resume as a user meets it, if something has changed since the checkpoint was saved, and
-// if the run is stopped before it has made a step of its own.
+// checkpoint.resume as a user meets it, if something has changed since the checkpoint was saved,
+// and if the run is stopped before it has made a step of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
