@@ -63,7 +63,8 @@ class Optimizer {
   const std::vector<Moment>& moments() const { return moments_; }
 
  protected:
-  Optimizer() = default;  // for an optimizer that does not read the two scalar tensors
+  // Makes an optimizer that does not read the two scalar tensors.
+  Optimizer() = default;
   explicit Optimizer(const ShardState& state);
   double lr() const { return lr_; }
 

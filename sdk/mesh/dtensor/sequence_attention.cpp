@@ -9,8 +9,8 @@
 // ranks' keys and values are sent back to these ranks in the accumulation type.
 //
 // With a mask, the tile of two ranks has all their queries and keys. On the CPU it is skipped if no
-// query sees a key; on a device, finding that out would make the host wait. The first tile of a rank
-// has its own keys, so the sum of no query is empty after it.
+// query sees a key; on a device, finding that out would make the host wait. The first tile of a
+// rank has its own keys, so the sum of no query is empty after it.
 #include "sdk/mesh/dtensor/sequence_attention.hpp"
 
 #include <ATen/ATen.h>

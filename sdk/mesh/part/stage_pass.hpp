@@ -54,10 +54,10 @@ class StagePass {
   };
   // Returns whether this rank counts targets: one of all ranks that share a batch does.
   bool counts_targets() const;
-  // Return the result of a step, without waiting for a device. loss_grads: for each micro-batch what
-  // the gradient of the sum of losses is multiplied by. Throw Error(CANCELLED) if the host stops the
-  // run, and the error of a block; nothing is kept then. If a message was in flight, every further
-  // step throws Error(FAILED_PRECONDITION).
+  // Return the result of a step, without waiting for a device. loss_grads: for each micro-batch
+  // what the gradient of the sum of losses is multiplied by. Throw Error(CANCELLED) if the host
+  // stops the run, and the error of a block; nothing is kept then. If a message was in flight,
+  // every further step throws Error(FAILED_PRECONDITION).
   Result train(const YokeBatch& batch, const std::vector<double>& loss_grads);
   Result evaluate(const YokeBatch& batch);
 

@@ -259,7 +259,7 @@ class Ranks {
   const std::vector<std::vector<Action>>& lists_;
   int per_stage_;                                // ranks with the same stages
   int tp_;                                       // ranks of tp
-  std::map<std::pair<int, int>, Queue> queues_;  // by rank and message_comm()
+  std::map<std::pair<int, int>, Queue> queues_;  // key: rank and message_comm()
   // For each rank and peer, the exchanges that the rank has reached, as indices in its list.
   std::map<std::pair<int, int>, std::vector<int>> exchanges_;
   std::vector<size_t> next_;                                    // next action, by rank

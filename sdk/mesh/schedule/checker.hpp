@@ -43,9 +43,9 @@ std::vector<ScheduleFault> check_rank(const StepSpec& spec,
 // Checks the lists of all ranks, each alone and all together. specs: one for each rank of pp. The
 // rank of a list is ((pp * replicas + replica) * shards + shard) * tp + t, where tp follows from
 // the number of lists. If ranks with the same coordinate along pp have equal lists, one list for
-// each coordinate is enough. As with NCCL, the messages of a rank in a communicator (message_comm())
-// are carried out one after the other, in the order in which the rank issues them, and each when
-// both ranks have come to it.
+// each coordinate is enough. As with NCCL, the messages of a rank in a communicator
+// (message_comm()) are carried out one after the other, in the order in which the rank issues them,
+// and each when both ranks have come to it.
 std::vector<ScheduleFault> check_ranks(const std::vector<StepSpec>& specs,
                                        const std::vector<std::vector<Action>>& lists);
 

@@ -71,7 +71,7 @@ std::vector<StepSpec> random_pipeline(Dice& dice) {
 TEST(Pipeline, ARankNeverSendsInACommunicatorInWhichItReceives) {
   for_each_case([](const Case& c) {
     const std::vector<int> rank_of = place_stages(info_of(c.kind).placement, c.ranks, c.chunks);
-    std::map<std::pair<int, int>, std::pair<int, int>> link_of;  // of a rank in a communicator
+    std::map<std::pair<int, int>, std::pair<int, int>> link_of;  // key: rank and communicator
     const auto add = [&](int rank, int from, int to, bool grad) {
       const int comm = message_comm(from, to, grad, c.ranks);
       EXPECT_EQ((link_of.try_emplace({rank, comm}, from, to).first->second), std::pair(from, to))

@@ -1,5 +1,5 @@
-// These rules cover layer normalisation and RMSNorm over the last dims, which must not be cut. Rows may be cut;
-// the weights are Replicate, so their gradients are Partial.
+// These rules cover layer normalisation and RMSNorm over the last dims, which must not be cut. Rows
+// may be cut; the weights are Replicate, so their gradients are Partial.
 #include <algorithm>
 
 #include "sdk/mesh/dtensor/rules/rules.hpp"
