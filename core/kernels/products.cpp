@@ -5,11 +5,36 @@
 #include "core/cuda/device_runtime.hpp"
 
 namespace yoke::ops::fused {
+namespace {
+
+// The C library returns memory of this size to the system whenever it is freed, whatever its
+// settings are. The system then clears each page before the memory is used again, which takes a
+// tenth of the step of a small model with a large vocabulary.
+constexpr int64_t kReturnedBytes = int64_t{32} << 20;
+
+// Returns a tensor on the CPU in the memory of the last one, if nothing else uses that any more and
+// the size is the same. Rejected: an allocator that does this for all tensors, because it would
+// have to keep memory of many sizes.
+at::Tensor empty_again(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  thread_local at::Storage last;
+  const auto bytes =
+      static_cast<size_t>(c10::multiply_integers(sizes)) * options.dtype().itemsize();
+  if (last.use_count() == 1 && last.nbytes() == bytes)
+    return at::empty({0}, options).set_(last, 0, sizes);
+  last = {};  // frees the memory before other memory is allocated, unless something else uses it
+  const at::Tensor fresh = at::empty(sizes, options);
+  last = fresh.storage();
+  return fresh;
+}
+
+}  // namespace
 
 at::Tensor empty_product(const std::vector<int64_t>& sizes, const at::TensorOptions& options) {
   constexpr int64_t kRow = 64, kNarrow = 512;  // elements
-  const auto row_bytes = sizes.back() * static_cast<int64_t>(options.dtype().itemsize());
-  if (row_bytes % 16 == 0 || sizes.back() < kNarrow || !runs_on(options.device()))
+  const auto item = static_cast<int64_t>(options.dtype().itemsize());
+  if (options.device().is_cpu() && c10::multiply_integers(sizes) * item >= kReturnedBytes)
+    return empty_again(sizes, options);
+  if (sizes.back() * item % 16 == 0 || sizes.back() < kNarrow || !runs_on(options.device()))
     return at::empty(sizes, options);
   std::vector<int64_t> strides(sizes.size(), 1);
   int64_t stride = (sizes.back() + kRow - 1) / kRow * kRow;

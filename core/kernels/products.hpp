@@ -14,7 +14,9 @@ inline at::Tensor rows_of(const at::Tensor& t) {
 
 // Returns an uninitialized tensor for a product. A device multiplies faster if rows begin at
 // multiples of 16 bytes, which they do not in the logits of a model with, e.g., 50257 tokens. There
-// the rows begin further apart. In a narrow result the gaps would cost too much memory.
+// the rows begin further apart. In a narrow result the gaps would cost too much memory. On the CPU,
+// a tensor of 32 MiB or more may have the memory of an earlier one of the same size, of which each
+// thread keeps one.
 at::Tensor empty_product(const std::vector<int64_t>& sizes, const at::TensorOptions& options);
 
 // Returns whether LibTorch computes products of this type fast. For bf16 it uses oneDNN, but

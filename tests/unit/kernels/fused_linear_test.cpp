@@ -1,4 +1,5 @@
-// Tests what products keep for the backward. ops_test.cpp tests their values.
+// Tests what products keep for the backward, and where they put large results. ops_test.cpp tests
+// their values.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -54,6 +55,30 @@ TEST(FusedLinear, KeepsNoInputsOfFrozenWeights) {
     EXPECT_FALSE(add(false).kept);
     EXPECT_TRUE(at::equal(add(false).gradient, add(true).gradient));
   }
+}
+
+// 32 MiB and more.
+TEST(FusedLinear, ALargeProductHasTheMemoryOfTheOneBeforeIfThatIsFree) {
+  const at::Tensor x = at::ones({1024, 2}), weight = at::ones({8192, 2}),
+                   wider = at::ones({8208, 2});
+  const auto product = [&](const at::Tensor& by) { return ops::linears(x, {by})[0]; };
+  const at::Tensor kept = product(weight);
+  at::Tensor other = product(weight);
+  EXPECT_NE(other.const_data_ptr(), kept.const_data_ptr());
+  const void* const memory = other.const_data_ptr();
+  const at::Tensor view = other.narrow(0, 1, 1);
+  other = product(weight);
+  EXPECT_NE(other.const_data_ptr(), memory) << "a view still uses it";
+  const void* const last = other.const_data_ptr();
+  other.zero_();
+  other.reset();
+  other = product(weight);
+  EXPECT_EQ(other.const_data_ptr(), last);
+  EXPECT_TRUE(other.eq(2).all().item<bool>());
+  other.reset();
+  EXPECT_EQ(product(wider).sizes(), (std::vector<int64_t>{1024, 8208}));
+  EXPECT_TRUE(kept.eq(2).all().item<bool>());
+  EXPECT_TRUE(view.eq(2).all().item<bool>());
 }
 
 }  // namespace
