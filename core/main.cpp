@@ -39,10 +39,12 @@ constexpr Command kCommands[] = {
      "run a job with several backends, compare results and speed"},
     {"generate", yoke::generate_command, "continue a text with a trained model"},
     {"checkpoint", yoke::checkpoint_command, "list, verify and export checkpoints"},
-    {"data", yoke::data_command, "show what a file of tokens contains"},
-    {"backends", yoke::backends_command, "list parallel backends, show what they can do"},
+    {"data", yoke::data_command, "prepare and inspect files of tokens"},
+    {"backends", yoke::backends_command, "list, describe, check and create parallel backends"},
     {"trace", yoke::trace_command, "join the traces of all ranks of a run into one file"},
-    {"config", yoke::config_command, "show the configuration of a run, list all keys"},
+    {"config",
+     yoke::config_command,
+     "show the configuration of a run, list all keys, import configs of other programs"},
     {"doctor", yoke::doctor_command, "check whether this machine has everything that a run needs"},
 };
 
@@ -60,12 +62,15 @@ int refuse(const std::string& word) {
   for (const Command& c : kCommands) names.emplace_back(c.name);
   const bool flag = word.starts_with('-');
   if (flag) names = {"--help", "--version"};
+  std::string hint = yoke::did_you_mean(word, names);
+  if (hint.empty() && flag) hint = "; other flags follow the command: yoke train CONFIG --nproc 2";
+  if (word.ends_with(".toml")) hint = "; did you mean 'yoke train " + word + "'?";
   std::fprintf(stderr,
                "yoke: unknown %s '%s'; allowed: %s%s\n",
                flag ? "flag" : "command",
                word.c_str(),
                yoke::join(names).c_str(),
-               yoke::did_you_mean(word, names).c_str());
+               hint.c_str());
   return yoke::kExitUsage;
 }
 

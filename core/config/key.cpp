@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "core/config/schema.hpp"
+#include "core/config/synonyms.hpp"
 #include "core/config/toml_file.hpp"
 #include "yoke/nearest.hpp"
 #include "yoke/text.hpp"
@@ -220,7 +221,8 @@ std::string check_text(const Key& key, const std::string& text) {
   if (key.is(kNotEmpty) && text.empty()) return "must not be empty";
   const std::vector<std::string> words = choices(key);
   if (words.empty() || std::find(words.begin(), words.end(), text) != words.end()) return "";
-  return "allowed: " + join(words) + did_you_mean(text, words);
+  const std::string meant = meant_value(text, words);
+  return "allowed: " + join(words) + did_you_mean(meant.empty() ? text : meant, words);
 }
 
 std::string check_item(const Key& key, const Value& value) {
@@ -339,11 +341,12 @@ Value loose_value(const Key& key, const std::string& text) {
   if (type == Type::kString) return value && is_string(*value) ? *value : Value{text};
   if (value && has_type(type, *value)) return *value;
   if (type == Type::kOneOrMoreStrings) return {text};
-  if (type == Type::kTwoFloats || type == Type::kTwoInts || type == Type::kInts ||
-      type == Type::kFloats) {
+  const bool is_list = text.starts_with('[');
+  if (!is_list && (type == Type::kTwoFloats || type == Type::kTwoInts || type == Type::kInts ||
+                   type == Type::kFloats)) {
     if (auto list = parse_toml_value("[" + text + "]")) return *list;
   }
-  if (type == Type::kStrings && !text.starts_with('[')) {
+  if (!is_list && type == Type::kStrings) {
     std::vector<Value> parts;
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = std::min(text.find(':', begin), text.size());

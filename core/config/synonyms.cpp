@@ -3,6 +3,7 @@
 #include "core/config/synonyms.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <string_view>
 #include <utility>
 
@@ -93,7 +94,25 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"world_size", kRanks},
 };
 
+// Values of PyTorch and other systems, in lower case. The nearest spelling of "gpu" is "cpu".
+constexpr std::pair<std::string_view, std::string_view> kValues[] = {{"gpu", "cuda"},
+                                                                     {"bfloat16", "bf16"},
+                                                                     {"float16", "fp16"},
+                                                                     {"half", "fp16"},
+                                                                     {"float32", "fp32"},
+                                                                     {"float64", "fp64"},
+                                                                     {"random", "shuffled"}};
+
 }  // namespace
+
+std::string meant_value(const std::string& value, const std::vector<std::string>& allowed) {
+  std::string lower = value;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const auto& [other, here] : kValues) {
+    if (lower == other) lower = here;
+  }
+  return std::find(allowed.begin(), allowed.end(), lower) == allowed.end() ? "" : lower;
+}
 
 std::string synonym(const std::string& key) {
   const std::string_view last = std::string_view(key).substr(key.rfind('.') + 1);

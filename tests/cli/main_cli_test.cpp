@@ -70,6 +70,14 @@ TEST(Yoke, NamesTheCommandThatWasMeant) {
       "yoke: unknown command 'qwerty'; allowed: train, plan, compare, generate, checkpoint, data, "
       "backends, trace, config, doctor\n");
   expect_misuse(
+      {"--nproc", "2", "train"},
+      "yoke: unknown flag '--nproc'; allowed: --help, --version; other flags follow the command: "
+      "yoke train CONFIG --nproc 2\n");
+  expect_misuse({"run.toml"},
+                "yoke: unknown command 'run.toml'; allowed: train, plan, compare, generate, "
+                "checkpoint, data, "
+                "backends, trace, config, doctor; did you mean 'yoke train run.toml'?\n");
+  expect_misuse(
       {"--hlep"},
       "yoke: unknown flag '--hlep'; allowed: --help, --version; did you mean '--help'?\n");
 }
@@ -96,6 +104,10 @@ TEST(Yoke, KnowsTheFlagsOfOtherLaunchers) {
     expect_misuse({"train", "x.toml", flag},
                   std::string("yoke train: unexpected '") + flag +
                       "'; did you mean '--nproc'?; see: yoke train --help\n");
+  expect_misuse(
+      {"train", "--config", "x.toml"},
+      "yoke train: unexpected '--config'; the run file is given without a flag; see: yoke "
+      "train --help\n");
   expect_misuse({"train", "x.toml", "--learning-rate=3"},
                 "yoke train: unexpected '--learning-rate=3'; a key of the run file is written "
                 "KEY=VALUE without hyphens, such as train.steps=10; see: yoke train --help\n");

@@ -33,6 +33,9 @@ INSTANTIATE_TEST_SUITE_P(
         file("[train]\nbetas = [0.9]",
              "run.toml:4: train.betas = [0.9]: expected a list of two numbers, like [0.9, 0.95], "
              "got a list"),
+        word("train.betas=[0.9]",
+             "command line: train.betas = [0.9]: expected a list of two numbers, like [0.9, 0.95], "
+             "got a list"),
         file("[train]\nbetas = 0.9",
              "run.toml:4: train.betas = 0.9: expected a list of two numbers, like [0.9, 0.95], got "
              "a float"),

@@ -18,7 +18,7 @@ INSTANTIATE_TEST_SUITE_P(
     PlannedValue,
     ::testing::Values(
         word("device=gpu",
-             "command line: device = \"gpu\": allowed: cpu, cuda, auto; did you mean 'cpu'?"),
+             "command line: device = \"gpu\": allowed: cpu, cuda, auto; did you mean 'cuda'?"),
         word("precision.param=fp8",
              "command line: precision.param = \"fp8\": only products can be in fp8; set "
              "precision.product = \"fp8\" and precision.param = \"bf16\"; allowed: fp64, fp32, "

@@ -40,6 +40,14 @@ TEST(Synonym, NamesTheFlagForTheNumberOfRanks) {
     EXPECT_TRUE(synonym(name).starts_with("use --nproc N, ")) << name;
 }
 
+TEST(Synonym, NamesTheValueThatIsMeant) {
+  EXPECT_EQ(meant_value("AdamW", {"sgd", "adamw"}), "adamw");
+  EXPECT_EQ(meant_value("GPU", {"cpu", "cuda"}), "cuda");
+  EXPECT_EQ(meant_value("bfloat16", {"fp32", "bf16"}), "bf16");
+  EXPECT_EQ(meant_value("gpu", {"cpu"}), "");
+  EXPECT_EQ(meant_value("tpu", {"cpu", "cuda"}), "");
+}
+
 TEST(Synonym, IsEmptyForOtherNames) {
   EXPECT_EQ(synonym("train.stepz"), "");
   EXPECT_EQ(synonym(""), "");
