@@ -290,6 +290,19 @@ TEST(Plan, ExactSumsNeedAnOrderFileWithAscendingMicroBatches) {
   }
 }
 
+// Rank 2 receives from rank 0 and sends to rank 3 in the same communicator.
+TEST(Plan, AnOrderFileThatWouldHangOverNcclIsRefused) {
+  const std::string path = ::testing::TempDir() + "ptd_plan_test_hang.csv";
+  std::ofstream(path) << "0F0,4F0,4B0,0B0\n3F0,3B0\n1F0,5F0,5B0,1B0\n2F0,2B0\n";
+  Asked asked(4, {1, 1});
+  asked.plan.degree[YOKE_PP] = 4;
+  asked.plan.micro_batch = static_cast<int32_t>(asked.plan.global_batch);
+  asked.job.model.layers = 4;  // six blocks
+  asked.job.options["pp_schedule_file"] = path;
+  EXPECT_THAT(asked.ask(),
+              Contains(AllOf(HasSubstr("ptd.pp_schedule_file"), HasSubstr("waits forever"))));
+}
+
 TEST(Plan, AnOptionWithoutEffectIsNoted) {
   Asked alone(1, {0, 0});
   EXPECT_THAT(
