@@ -117,7 +117,7 @@ std::string hint_for_line(const std::string& line) {
     return "; write " + key + " = 0" + value;
   const bool is_text = std::isalpha(static_cast<unsigned char>(first)) != 0 || first == '/' ||
                        first == '~' || value.starts_with("./") || value.starts_with("../");
-  constexpr size_t kLongest = 100;  // of a value that a message repeats
+  constexpr size_t kLongest = 100;  // bytes of a value that a message repeats
   return is_text && value.size() <= kLongest
              ? "; a text has quotes: " + key + " = " + toml_string(value)
              : "";

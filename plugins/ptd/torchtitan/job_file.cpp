@@ -22,8 +22,8 @@ bool is_of_torchtitan(const std::vector<compat::TomlKey>& keys) {
   });
 }
 
-// Returns "; did you mean 'optimizer.lr'?" for a key that is unknown: a key of that name in another
-// table, one with a similar name in the same table, or one with a similar path; "" if there is none.
+// Returns "; did you mean 'optimizer.lr'?" for an unknown key: a key of that name in another table,
+// one with a similar name in the same table, or one with a similar path; "" if there is none.
 std::string suggestion(const std::string& path) {
   const std::string name = path.substr(path.rfind('.') + 1);
   std::vector<std::string> paths;
