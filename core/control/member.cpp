@@ -38,6 +38,12 @@ constexpr milliseconds kReport{10'000};    // the same while a report is being w
 constexpr milliseconds kFirstCause{1000};  // time for the hub to decide on the first cause
 constexpr milliseconds kLastWords{1000};
 
+std::string encode_beat(std::initializer_list<int64_t> numbers) {
+  Message beat{MessageType::kBeat, {}};
+  for (const int64_t number : numbers) beat.fields.push_back(concat(number));
+  return encode(beat);
+}
+
 }  // namespace
 
 struct Member::Impl {
@@ -169,11 +175,7 @@ void Member::run() {
     if (now - beat >= HubState::kBeat) {
       beat = now;
       const std::lock_guard lock(impl_->mutex);
-      impl_->out += encode({MessageType::kBeat,
-                            {concat(step_.load()),
-                             concat(collectives_.load()),
-                             concat(computed_.load()),
-                             concat(pp_rank_.load())}});
+      impl_->out += encode_beat({step_, collectives_, computed_, pp_rank_});
     }
     bool waits_to_send = false;
     {
