@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
+
 #include "core/cuda/device_runtime.hpp"
 
 namespace yoke::ops::fused {
@@ -19,8 +21,11 @@ at::Tensor empty_again(at::IntArrayRef sizes, const at::TensorOptions& options) 
   thread_local at::Storage last;
   const auto bytes =
       static_cast<size_t>(c10::multiply_integers(sizes)) * options.dtype().itemsize();
-  if (last.use_count() == 1 && last.nbytes() == bytes)
+  if (last.use_count() == 1 && last.nbytes() == bytes) {
+    // What another thread did before it released the memory has happened; use_count() is relaxed.
+    std::atomic_thread_fence(std::memory_order_acquire);
     return at::empty({0}, options).set_(last, 0, sizes);
+  }
   last = {};  // frees the memory before other memory is allocated, unless something else uses it
   const at::Tensor fresh = at::empty(sizes, options);
   last = fresh.storage();
