@@ -77,6 +77,7 @@ TEST(FusedLinear, ALargeProductHasTheMemoryOfTheOneBeforeIfThatIsFree) {
   EXPECT_TRUE(other.eq(2).all().item<bool>());
   other.reset();
   EXPECT_EQ(product(wider).sizes(), (std::vector<int64_t>{1024, 8208}));
+  EXPECT_EQ(product(weight).storage().nbytes(), 32 << 20) << "no more than it needs";
   EXPECT_TRUE(kept.eq(2).all().item<bool>());
   EXPECT_TRUE(view.eq(2).all().item<bool>());
 }
