@@ -58,8 +58,8 @@ void set_nccl_defaults() {
   // Before an abort the watchdog sleeps four times this long, so that other ranks can write dumps.
   ::setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "0", 0);
   ::setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", "0", 0);
-  // Messages share the stream of their group, which a warning says at the first one. Pipelines have
-  // enough groups for that (message_comms.hpp in sdk/mesh).
+  // c10d warns at the first message that messages share the stream of their group. The groups of
+  // pipelines are chosen such that they may (message_comms.hpp in sdk/mesh).
   ::setenv("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "0", 0);
 }
 
