@@ -94,16 +94,43 @@ std::string line_of(const std::string& text, int64_t number) {
   return line;
 }
 
+// A line without its comment.
+struct CodeOfLine {
+  std::string text;
+  std::string unquoted;  // the parts of the text that are in no quotes
+};
+
+CodeOfLine without_comment(const std::string& line) {
+  CodeOfLine code;
+  char quote = 0;  // the open quote; 0 = none
+  for (size_t i = 0; i < line.size() && (quote != 0 || line[i] != '#'); ++i) {
+    code.text += line[i];
+    if (quote == '"' && line[i] == '\\' && i + 1 < line.size()) {
+      code.text += line[++i];
+    } else if (quote != 0) {
+      if (line[i] == quote) quote = 0;
+    } else if (line[i] == '"' || line[i] == '\'') {
+      quote = line[i];
+    } else {
+      code.unquoted += line[i];
+    }
+  }
+  return code;
+}
+
 // Returns what may be wrong with a line that is not valid, or "": people write values as in Python,
 // YAML or a shell, where texts need no quotes, and editors replace straight quotes by curly ones.
 std::string hint_for_line(const std::string& line) {
+  const CodeOfLine code = without_comment(line);
   for (const char* quote : {"\u201c", "\u201d", "\u201e", "\u2018", "\u2019"}) {
-    if (line.find(quote) != std::string::npos)
+    if (code.unquoted.find(quote) != std::string::npos)
       return "; the line has curly quotes: write straight ones, \" or '";
   }
-  const size_t equals = line.find('=');
+  const size_t equals = code.text.find('=');
   if (equals == std::string::npos) return "";
-  const std::string key = trimmed(line.substr(0, equals)), value = trimmed(line.substr(equals + 1));
+  const std::string key = trimmed(code.text.substr(0, equals));
+  const std::string value = trimmed(code.text.substr(equals + 1));
+  if (parse_toml_value(value)) return "";  // the error is another, such as a repeated key
   if (value.empty()) return "; the value is missing";
   const char first = value[0];
   if (first == '"' || first == '\'')
@@ -112,7 +139,7 @@ std::string hint_for_line(const std::string& line) {
   if (value == "True" || value == "False")
     return "; write " + key + (value == "True" ? " = true" : " = false");
   if (value == "None" || value == "null") return "; a key that is left out has its default";
-  if (value.back() == ',') return "; remove the comma at the end";
+  if (value.back() == ',' && first != '[' && first != '{') return "; remove the comma at the end";
   if (first == '.' && value.size() > 1 && std::isdigit(static_cast<unsigned char>(value[1])) != 0)
     return "; write " + key + " = 0" + value;
   const bool is_text = std::isalpha(static_cast<unsigned char>(first)) != 0 || first == '/' ||

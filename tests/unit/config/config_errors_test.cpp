@@ -148,12 +148,34 @@ TEST(ConfigError, SaysWhatIsWrongWithALineThatIsNotToml) {
       {"clip = None", "; a key that is left out has its default"},
       {"steps = 3,", "; remove the comma at the end"},
       {"clip = .5", "; write clip = 0.5"},
-      {"steps =", "; the value is missing"}};
+      {"steps =", "; the value is missing"},
+      {"tied = True  # default", "; write tied = true"},
+      {"preset = tiny # a note", "; a text has quotes: preset = \"tiny\""},
+      {"steps = 3,  # a note", "; remove the comma at the end"},
+      {"steps = # a note", "; the value is missing"},
+      {"preset = tiny  # not \u201csmall\u201d", "; a text has quotes: preset = \"tiny\""},
+      {"preset = \"it\u2019s # 1", "; the closing quote is missing"}};
   for (const auto& [line, hint] : lines) {
     const Loading loaded({least(std::string("[model]\n") + line + "\n")});
     ASSERT_EQ(loaded.faults().size(), 1u) << line;
     EXPECT_THAT(loaded.faults()[0], AllOf(StartsWith("run.toml:4: "), EndsWith(hint)));
   }
+}
+
+// The advice is about values, so it would be misleading if the value is correct.
+TEST(ConfigError, SaysNothingAboutALineWhoseValueIsCorrect) {
+  for (const char* line : {"tied = true",
+                           "path = \"it\u2019s \\\" # 1\"  # a \u201cnote\u201d",
+                           "betas = [0.9, 0.95]  # True"}) {
+    const std::string twice = std::string(line) + "\n" + line + "\n";
+    const Loading loaded({least("[model]\n" + twice)});
+    ASSERT_EQ(loaded.faults().size(), 1u) << line;
+    EXPECT_THAT(loaded.faults()[0],
+                AllOf(StartsWith("run.toml:5: "), HasSubstr("redefine"), Not(HasSubstr(";"))));
+  }
+  const Loading open({least("[model]\nbetas = [a,\n0.95]\n")});
+  ASSERT_EQ(open.faults().size(), 1u);
+  EXPECT_THAT(open.faults()[0], Not(HasSubstr("comma at the end")));
 }
 
 TEST(ConfigError, AKeyTwiceInTheFileIsNamed) {
