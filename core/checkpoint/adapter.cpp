@@ -32,7 +32,7 @@ const std::vector<Allowed>& checked_keys() {
   static const std::vector<Allowed> keys = {
       // PiSSA, OLoRA, CorDA, LoRA-GA and LoftQ change the weights of the model before the training,
       // so the adapter does not belong to the weights in the model's files.
-      {"init_lora_weights", {true, false, "gaussian", "orthogonal", "eva"}},
+      {"init_lora_weights", {true, false, "gaussian", "orthogonal", "eva", nullptr}},
       {"bias", {"none"}},
       {"use_dora", {false}},
       {"use_rslora", {false}},
@@ -94,7 +94,7 @@ void check_keys(const Json& json, std::vector<std::string>& faults) {
       continue;
     faults.push_back(concat(key, " = ", value.dump()) +
                      "; Yoke does not know this key, which may change what the adapter computes; "
-                     "allowed: null, false, or no such key");
+                     "allowed: null, false, \"\", [], {}, or no such key");
   }
 }
 

@@ -33,7 +33,7 @@ std::string message(const nlohmann::json& keys) {
 // of the first initial values.
 TEST(AdapterConfig, MayHaveInitialValuesThatKeepTheWeights) {
   for (const nlohmann::json& init :
-       {nlohmann::json(true), nlohmann::json(false), nlohmann::json("gaussian")})
+       {nlohmann::json(true), nlohmann::json(false), nlohmann::json("gaussian"), nlohmann::json()})
     EXPECT_EQ(message({{"init_lora_weights", init}}), "");
   EXPECT_EQ(message({{"init_lora_weights", "eva"}, {"eva_config", {{"rho", 1.0}}}}), "");
   EXPECT_EQ(message({{"init_lora_weights", true}, {"corda_config", {{"corda_method", "kpm"}}}}),
@@ -71,11 +71,15 @@ TEST(AdapterConfig, MayNotComputeAnythingElse) {
 
 // An empty value of a key that Yoke does not know means that it is not used.
 TEST(AdapterConfig, MayHaveKeysOfALaterVersionThatAreNotUsed) {
-  for (const nlohmann::json& value :
-       {nlohmann::json(), nlohmann::json(false), nlohmann::json::object()})
+  for (const nlohmann::json& value : {nlohmann::json(),
+                                      nlohmann::json(false),
+                                      nlohmann::json(""),
+                                      nlohmann::json::array(),
+                                      nlohmann::json::object()})
     EXPECT_EQ(message({{"kasa_config", value}}), "");
   EXPECT_THAT(message({{"kasa_config", {{"beta", 1e-4}}}}),
-              HasSubstr("kasa_config = {\"beta\":0.0001}; Yoke does not know this key"));
+              AllOf(HasSubstr("kasa_config = {\"beta\":0.0001}; Yoke does not know this key"),
+                    HasSubstr("allowed: null, false, \"\", [], {}, or no such key")));
   EXPECT_THAT(message({{"alora_invocation_tokens", {1, 2}}}), HasSubstr("does not know this key"));
 }
 
