@@ -114,12 +114,13 @@ class Loader {
       sections_.push_back(section_name(*name));
   }
 
-  // Returns the key of the schema, or NULL. If the model family is not built in, model.family and
-  // model.freeze are the only keys of the table [model], because the host applies them to any
-  // model; all other names there are options that the family declares.
+  // Returns the key of the schema, or NULL. If the model family is not built in, only the keys of
+  // any family are keys of the table [model]; all other names there are options that the family
+  // declares.
   const Key* schema_key(const std::string& name) const {
-    const bool declared_by_family = own_model_ && name.starts_with("model.") &&
-                                    name != "model.family" && name != "model.freeze";
+    constexpr std::string_view kModel = "model.";
+    const bool declared_by_family =
+        own_model_ && name.starts_with(kModel) && !is_key_of_any_family(name.substr(kModel.size()));
     return declared_by_family ? nullptr : find_key(name);
   }
 

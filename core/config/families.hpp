@@ -1,4 +1,5 @@
-// The names that model.family may have without a worker of the user's own.
+// The names that model.family may have without a worker of the user's own, and the keys of [model]
+// that are not left to such a worker.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +15,11 @@ inline constexpr std::array<std::string_view, 6> kBuiltinFamilies = {
 inline bool is_builtin_family(std::string_view name) {
   return std::find(kBuiltinFamilies.begin(), kBuiltinFamilies.end(), name) !=
          kBuiltinFamilies.end();
+}
+
+// Returns true for the names of keys in [model] that the host applies to the models of any family.
+inline bool is_key_of_any_family(std::string_view name) {
+  return name == "family" || name == "freeze";
 }
 
 }  // namespace yoke

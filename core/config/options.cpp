@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "core/config/families.hpp"
 #include "core/config/located_path.hpp"
 #include "core/config/schema.hpp"
 #include "core/config/toml_file.hpp"
@@ -232,6 +233,12 @@ OptionList check_options(const std::vector<BackendOption>& given,
   std::vector<Item> items;
   std::vector<std::string> keys, faults;
   for (const OptionInfo& info : infos) {
+    if (owner.table == "model" && is_key_of_any_family(info.key)) {
+      throw Error(YOKE_INVALID_ARGUMENT,
+                  owner.name + " declares the option '" + info.key + "', but model." + info.key +
+                      " is a key that Yoke applies to the models of any family; give the option "
+                      "another name");
+    }
     keys.push_back(info.key);
     items.push_back(default_item(owner, info));
   }

@@ -69,7 +69,8 @@ struct OptionOwner {
 // Returns the value of every option that the owner declares, in the order of the declaration, with
 // defaults filled in. Options of other tables are ignored. Reads the files and the environment
 // variables that options name. Throws ConfigError with every error (unknown option, wrong type,
-// out of range, not a choice, unreadable file), and Error(INTERNAL) if a declared default does not
+// out of range, not a choice, unreadable file), Error(INVALID_ARGUMENT) if a family declares an
+// option with the name of a key of any family, and Error(INTERNAL) if a declared default does not
 // satisfy its own declaration.
 OptionList check_options(const std::vector<BackendOption>& given,
                          const OptionOwner& owner,

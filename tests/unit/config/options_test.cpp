@@ -13,6 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::least;
 using testing::Loading;
+using ::testing::StartsWith;
 
 const OptionOwner kOx{"ox", "backend 'ox'"};
 
@@ -236,6 +237,22 @@ TEST(OptionInfos, CopiesWhatABackendDeclares) {
   EXPECT_THAT(copy.choices, ElementsAre("a", "b", "c"));
   EXPECT_EQ(copy.doc, "what it does");
   EXPECT_LT(copy.min, copy.max);  // no limit
+}
+
+// The host would take the value of such an option for itself.
+TEST(CheckOptions, AFamilyMayNotDeclareAKeyOfAnyFamily) {
+  for (const std::string key : {"family", "freeze"}) {
+    const std::vector<OptionInfo> declared{info(key, YOKE_OPTION_STRING, "")};
+    EXPECT_NO_THROW(check_options({}, kOx, declared));
+    try {
+      check_options({}, {"model", "model family 'mine'"}, declared);
+      FAIL() << key;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
+      EXPECT_THAT(e.what(),
+                  StartsWith("model family 'mine' declares the option '" + key + "', but model."));
+    }
+  }
 }
 
 }  // namespace
