@@ -49,7 +49,8 @@ constexpr int kHeader = -1;
 // them. c10d puts them on one stream, so only the first that is not over can be carried out.
 struct Queue {
   std::vector<Message> issued;
-  size_t over = 0;  // the number of messages that are over
+  std::vector<int> actions;  // for each of them, the index of its action in the rank's list
+  size_t over = 0;           // the number of messages that are over
 
   bool is_empty() const { return over == issued.size(); }
   const Message& head() const { return issued[over]; }
@@ -173,22 +174,23 @@ class Ranks {
   void issue(int rank, const Message& message) {
     Queue& own = queue_of(rank, message.link);
     own.issued.push_back(message);
+    own.actions.push_back(static_cast<int>(next_[rank]));
     carry_out(rank, own);
   }
 
-  // Carries out all messages that can be, beginning with those of a rank.
+  // Carries out all messages that can be, beginning with those of a rank, up to the first fault.
   void carry_out(int rank, Queue& own) {
-    while (!own.is_empty()) {
+    while (!own.is_empty() && faults_.empty()) {
       const Message head = own.head();
       const int peer = rank == head.link.from ? head.link.to : head.link.from;
       Queue& theirs = queue_of(peer, head.link);
       if (theirs.is_empty() || theirs.head().link != head.link) return;
       if (theirs.head() != head) {
-        const Action& a = lists_[rank][next_[rank]];
+        const int action = own.actions[own.over];
         faults_.push_back({rank,
-                           static_cast<int>(next_[rank]),
+                           action,
                            CheckedRule::kPairing,
-                           to_string(a) + " meets another message"});
+                           to_string(lists_[rank][action]) + " meets another message"});
         return;
       }
       ++own.over;

@@ -294,5 +294,27 @@ TEST(Checker, CircularWaitsAreFound) {
   EXPECT_EQ(faults[0].rule, CheckedRule::kDeadlock) << text(faults);
 }
 
+// The ranks 0 and 2 send to rank 3 in the same communicator. Rank 2 sends last, when rank 0 has
+// reached the end of its list, and with that message those of rank 0 are carried out, too.
+TEST(Checker, NamesTheActionOfAMessageThatMeetsAnotherOne) {
+  const std::vector<List> lists = {
+      {{.kind = ActionKind::kSendCarry, .micro = 1, .stage = 2, .peer = 3},
+       {.kind = ActionKind::kSendCarry, .micro = 2, .stage = 2, .peer = 3}},
+      {},
+      {{.kind = ActionKind::kReceiveCarry, .micro = 0, .stage = 6, .peer = 3},
+       {.kind = ActionKind::kWaitCarry, .micro = 0, .stage = 6, .peer = 3},
+       {.kind = ActionKind::kSendCarry, .micro = 0, .stage = 6, .peer = 3}},
+      {{.kind = ActionKind::kReceiveCarry, .micro = 0, .stage = 7, .peer = 2},
+       {.kind = ActionKind::kReceiveCarry, .micro = 1, .stage = 3, .peer = 0},
+       {.kind = ActionKind::kReceiveCarry, .micro = 3, .stage = 3, .peer = 0},
+       {.kind = ActionKind::kSendCarry, .micro = 0, .stage = 5, .peer = 2}}};
+  std::vector<ScheduleFault> faults = check_ranks(std::vector<StepSpec>(4), lists);
+  std::erase_if(faults, [](const ScheduleFault& f) { return f.rule != CheckedRule::kPairing; });
+  ASSERT_EQ(faults.size(), 1u) << text(faults);
+  EXPECT_EQ(faults[0].rank, 0);
+  EXPECT_EQ(faults[0].action, 1);
+  EXPECT_EQ(faults[0].text, to_string(lists[0][1]) + " meets another message");
+}
+
 }  // namespace
 }  // namespace yoke::mesh
