@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -30,10 +31,11 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBetweenAttempts{200};
 constexpr std::chrono::seconds kBetweenReports{5};
-// Added to lost_after, for which the hub may be silent.
+// Added to the time for which the hub may be silent.
 constexpr milliseconds kVerdict{3000};
+constexpr milliseconds kLeastSilence{2000};
 constexpr milliseconds kLastWords{1000};
-// The hub notices within lost_after and this time that an earlier launcher is gone.
+// The hub notices within that silence and this time that an earlier launcher is gone.
 constexpr milliseconds kTaken{8000};
 constexpr milliseconds kOwnGap{1000};  // as in hub_presence.cpp
 constexpr int kStrangeAnswers =
@@ -68,6 +70,7 @@ struct MachineLink::Impl {
   void wait_after(const std::string& why, int exit_code);
   void say(MessageType type, std::vector<std::string> fields);
   void push(MachineOrder order);
+  milliseconds silence() const { return std::max(options.lost_after, kLeastSilence); }
 
   const MachineLinkOptions options;
   const FileDescriptor wake = make_event(), orders_event = make_event(), stop_event = make_event();
@@ -248,7 +251,10 @@ void MachineLink::Impl::take(const Message& message) {
     give_up(kExitUsage, f[0]);
   } else if (message.type == MessageType::kRetry && f.size() == 1) {
     if (!taken_since) taken_since = Clock::now();
-    if (Clock::now() - *taken_since > options.lost_after + kTaken) give_up(kExitUsage, f[0]);
+    // Without lost_after only the kernel of machine 0 ends the earlier connection, minutes later.
+    // Then join_timeout alone limits the wait.
+    if (options.lost_after.count() > 0 && Clock::now() - *taken_since > silence() + kTaken)
+      give_up(kExitUsage, f[0]);
     throw Error(YOKE_UNAVAILABLE, f[0]);
   } else if (message.type == MessageType::kNews && f.size() == 1) {
     options.print(f[0]);
@@ -345,7 +351,7 @@ AttemptEnd MachineLink::ended(int exit_code) {
   impl_->verdict.reset();
   impl_->say(MessageType::kEnded, {concat(exit_code)});
   impl_->changed.wait_for(
-      lock, impl_->options.lost_after + kVerdict, [&] { return impl_->verdict || impl_->over; });
+      lock, impl_->silence() + kVerdict, [&] { return impl_->verdict || impl_->over; });
   impl_->ended.reset();
   impl_->attempt.clear();
   return impl_->verdict.value_or(AttemptEnd::kOwn);

@@ -8,6 +8,7 @@
 
 #include "core/base/exit_code.hpp"
 #include "core/control/hub.hpp"
+#include "core/control/hub_connection.hpp"
 #include "tests/support/temp_folder.hpp"
 
 namespace yoke {
@@ -23,8 +24,9 @@ class MachineLinkTest : public ::testing::Test {
     EXPECT_EQ(fault, "");
     return listener;
   }
-  std::unique_ptr<MachineLink> link(seconds join_timeout) {
+  std::unique_ptr<MachineLink> link(seconds join_timeout, seconds lost_after = seconds(2)) {
     MachineLinkOptions options;
+    options.lost_after = lost_after;
     options.at = at_;
     options.machine = 1;
     options.machines = 2;
@@ -72,6 +74,25 @@ TEST_F(MachineLinkTest, WaitsForAHubThatItKnows) {
   const MachineOrder order = next_order(*link);
   EXPECT_EQ(order.exit_code, kExitRankLost) << order.text;
   EXPECT_NE(order.text.find("gave up after 15 s"), std::string::npos) << order.text;
+}
+
+// Without lost_after the hub keeps the connection of a machine that has lost power for minutes. Its
+// next launcher must wait for longer than the ten seconds that suffice otherwise.
+TEST_F(MachineLinkTest, WithoutLostAfterWaitsForItsNumberUntilJoinTimeout) {
+  MachinesOptions options;
+  options.min = options.max = 2;
+  options.lost_after = seconds(0);
+  const Hub hub(listen(),
+                std::make_unique<MachinesState>(options, std::chrono::steady_clock::now()),
+                [](const std::string&) {});
+  HubConnection earlier(connect_to_hub(at_, seconds(0)).fd, at_.text(), "machine");
+  earlier.greet({});
+  earlier.send({MessageType::kJoin, {"", "1", "2", "node1", "812", "", pack_introduction({})}});
+  ASSERT_TRUE(earlier.receive(seconds(60)));  // a beat: the hub has accepted it
+  const auto link = this->link(seconds(14), seconds(0));
+  link->ready();
+  const MachineOrder order = next_order(*link);
+  EXPECT_NE(order.text.find("gave up after 14 s"), std::string::npos) << order.text;
 }
 
 }  // namespace
