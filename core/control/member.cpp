@@ -16,6 +16,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -237,7 +238,13 @@ void Member::do_duties(Clock::time_point now) {
   std::atomic<bool>* wanted = duties.report_wanted;
   const bool asked = !writes && wanted != nullptr && wanted->exchange(false);
   if (duties.report && (hangs || asked)) {
-    report = std::async(std::launch::async, duties.report, hangs ? cause : "SIGQUIT");
+    const std::string why = hangs ? cause : "SIGQUIT";
+    try {
+      report = std::async(std::launch::async, duties.report, why);
+    } catch (const std::system_error&) {  // this process may have no more threads
+      report = std::async(std::launch::deferred, duties.report, why);
+      report.wait();
+    }
   } else if (duties.end && overdue) {
     duties.end(cause);
   }

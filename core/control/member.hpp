@@ -116,7 +116,8 @@ class Member {
     // or waits outside of the communicators, would outlive the run.
     std::function<void(const std::string& cause)> end;
     // Called by a thread of its own, while beats are sent, when the run hangs, or when
-    // *report_wanted is set; the flag is cleared first.
+    // *report_wanted is set; the flag is cleared first. If the process may have no more threads,
+    // the member's thread calls it.
     std::function<void(const std::string& cause)> report;
     std::atomic<bool>* report_wanted = nullptr;
   };

@@ -4,10 +4,13 @@
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <sys/socket.h>
 
 #include <climits>
 #include <future>
+#include <system_error>
+#include <thread>
 
 #include "core/control/decline.hpp"
 #include "core/control/hub_connection.hpp"
@@ -142,6 +145,25 @@ TEST_F(HubTest, MembersReportAboutThemselvesWhenAskedAndWhenTheRunHangs) {
   members[1]->report_failure("not finished within 60 s", Member::Failure::kTimeout, 5);
   EXPECT_THAT(hangs.get_future().get(), HasSubstr("not finished within 60 s"));
   members[0]->set_duties({});
+}
+
+// A limit of the user or of a container may forbid further threads.
+TEST_F(HubTest, MembersReportWithoutAFurtherThread) {
+  const auto hub = start(1);
+  const auto member = join(0, 1);
+  std::promise<std::string> asked;
+  std::atomic<bool> wanted{true};
+  pthread_attr_t usual, impossible;
+  ASSERT_EQ(::pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(::pthread_getattr_default_np(&impossible), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&impossible, size_t{1} << 60), 0);  // no address space
+  ASSERT_EQ(::pthread_setattr_default_np(&impossible), 0);
+  EXPECT_THROW(std::thread([] {}).join(), std::system_error);
+  member->set_duties({{}, [&](const std::string& cause) { asked.set_value(cause); }, &wanted});
+  EXPECT_EQ(asked.get_future().get(), "SIGQUIT");
+  ASSERT_EQ(::pthread_setattr_default_np(&usual), 0);
+  member->set_duties({});
+  EXPECT_FALSE(member->lost()) << member->cause();
 }
 
 // The disk may be slow.
