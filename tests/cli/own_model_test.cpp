@@ -172,7 +172,7 @@ TEST_F(OwnModel, IsEvaluatedSavedAndResumedLikeAnyOther) {
 TEST_F(OwnModel, HasKeysOfItsOwn) {
   EXPECT_EQ(train({"run.dir=runs/wide", "model.width=16", "train.steps=1"}).ending.exit_code, 0);
   EXPECT_THAT(read_file(*folder_ / "mine/runs/wide/config.resolved.toml"),
-              HasSubstr("[model]\nfamily = \"bars\"\nwidth = 16\n"));
+              HasSubstr("[model]\nfamily = \"bars\"\nfreeze = []\nwidth = 16\n"));
   const SubprocessResult unknown = train({"model.widht=3"});
   EXPECT_EQ(unknown.ending.exit_code, 2);
   EXPECT_THAT(unknown.err,
