@@ -64,7 +64,7 @@ int refuse(const std::string& word) {
   if (flag) names = {"--help", "--version"};
   std::string hint = yoke::did_you_mean(word, names);
   if (hint.empty() && flag) hint = "; other flags follow the command: yoke train CONFIG --nproc 2";
-  if (word.ends_with(".toml")) hint = "; did you mean 'yoke train " + word + "'?";
+  if (!flag && word.ends_with(".toml")) hint = "; did you mean 'yoke train " + word + "'?";
   std::fprintf(stderr,
                "yoke: unknown %s '%s'; allowed: %s%s\n",
                flag ? "flag" : "command",

@@ -35,6 +35,10 @@ std::vector<std::string> accepting_backends(const std::string& config,
                                             const std::vector<std::string>& overrides,
                                             std::optional<int> ranks,
                                             const std::vector<std::string>& names) {
+  if (names.empty()) {
+    throw Stop{kExitUsage,
+               "no backend was found; set backend_path to the folders that contain backends"};
+  }
   std::vector<std::string> accepting, refusals;
   for (const std::string& name : names) {
     const std::string why = refusal_of(

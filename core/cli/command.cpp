@@ -73,7 +73,8 @@ std::string hint_for_flag(const std::string& word, const CLI::App& app) {
     if (name == other && std::find(flags.begin(), flags.end(), own) != flags.end())
       return concat("; did you mean '", own, "'?");
   }
-  if (name == "--config" || name == "--config-file" || name == "-c")
+  const bool has_file = app.get_option_no_throw("CONFIG") != nullptr;
+  if (has_file && (name == "--config" || name == "--config-file" || name == "-c"))
     return "; the run file is given without a flag";
   const std::string nearest = did_you_mean(name, flags);
   const bool has_keys = app.get_option_no_throw("KEY=VALUE") != nullptr;

@@ -73,6 +73,10 @@ TEST(Yoke, NamesTheCommandThatWasMeant) {
       {"--nproc", "2", "train"},
       "yoke: unknown flag '--nproc'; allowed: --help, --version; other flags follow the command: "
       "yoke train CONFIG --nproc 2\n");
+  expect_misuse(
+      {"--config=run.toml"},
+      "yoke: unknown flag '--config=run.toml'; allowed: --help, --version; other flags follow the "
+      "command: yoke train CONFIG --nproc 2\n");
   expect_misuse({"run.toml"},
                 "yoke: unknown command 'run.toml'; allowed: train, plan, compare, generate, "
                 "checkpoint, data, "
@@ -108,6 +112,8 @@ TEST(Yoke, KnowsTheFlagsOfOtherLaunchers) {
       {"train", "--config", "x.toml"},
       "yoke train: unexpected '--config'; the run file is given without a flag; see: yoke "
       "train --help\n");
+  expect_misuse({"trace", "--config", "x"},
+                "yoke trace: unexpected '--config'; see: yoke trace --help\n");
   expect_misuse({"train", "x.toml", "--learning-rate=3"},
                 "yoke train: unexpected '--learning-rate=3'; a key of the run file is written "
                 "KEY=VALUE without hyphens, such as train.steps=10; see: yoke train --help\n");
