@@ -138,12 +138,16 @@ SaveGroup Checkpointing::group() {
 
 // While a backend loads, its ranks may communicate, and comm.timeout limits their waits. So each
 // rank first reads what it will load. That verifies the bytes, too, before any state is changed,
-// and leaves them in the page cache. `read` gets pieces without a view.
+// and leaves them in the page cache. If they do not fit there, the load reads them from the disk
+// again, within comm.timeout. `read` gets pieces without a view, whatever the backend shows, so
+// that it changes no state.
 void Checkpointing::read_ahead(WrappedModel& model, const PieceVisitor& read) {
   if (world_.size() == 1) return;
   const PieceVisitor read_if_stored = [&](const YokePiece& piece) {
+    YokePiece hidden = piece;
+    hidden.view = nullptr;
     try {
-      read(piece);
+      read(hidden);
     } catch (const Error& e) {
       if (e.code() != YOKE_NOT_FOUND) throw;  // LOAD reports it, if it is an error
     }
