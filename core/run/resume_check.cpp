@@ -51,6 +51,8 @@ bool same_model(const std::string& a, const std::string& b) {
   }
 }
 
+// Returns the keys of config.json that have changed the model. If none has done so by itself, these
+// are all that differ.
 Texts model_changes(const std::string& before, const std::string& now) {
   const Json old_keys = Json::parse(before), keys = Json::parse(now);
   std::set<std::string> names;
@@ -59,13 +61,17 @@ Texts model_changes(const std::string& before, const std::string& now) {
   const auto shown = [](const Json& json, const std::string& name) {
     return json.contains(name) ? json.at(name).dump() : "unset";
   };
-  Texts changes;
+  Texts differences, changes;
   for (const std::string& name : names) {
     const std::string value = shown(keys, name), old = shown(old_keys, name);
-    if (value != old)
-      changes.push_back(concat("config.json: ", name, " = ", value, " (", old, " before)"));
+    if (value == old) continue;
+    differences.push_back(concat("config.json: ", name, " = ", value, " (", old, " before)"));
+    Json changed = old_keys;
+    changed.erase(name);
+    if (keys.contains(name)) changed[name] = keys.at(name);
+    if (!same_model(before, changed.dump())) changes.push_back(differences.back());
   }
-  return changes;
+  return changes.empty() ? differences : changes;
 }
 
 // Returns what has changed in files that the configuration names. Older releases have not recorded
@@ -95,20 +101,29 @@ void require_same_run(const Job& job,
                       const std::string& run,
                       const CheckpointInfo& newest,
                       const std::string& what) {
-  Texts fixed = content_changes(job, newest);
-  if (fixed.empty() && newest.config_digest == resume_digest(job.config)) return;
+  const Texts contents = content_changes(job, newest);
+  if (contents.empty() && newest.config_digest == resume_digest(job.config)) return;
   const std::optional<ResumeChanges> changes = changes_since(run, job);
   const bool named = changes && !changes->tunable.empty();
   // A checkpoint of an older release has no digest of what may not change, so the file decides.
-  const bool same = fixed.empty() &&
-                    (newest.fixed_digest.empty() ? named && changes->fixed.empty()
-                                                 : newest.fixed_digest == fixed_digest(job.config));
-  if (same) {
+  const bool same_keys =
+      newest.config_digest == resume_digest(job.config) ||
+      (newest.fixed_digest.empty() ? named && changes->fixed.empty()
+                                   : newest.fixed_digest == fixed_digest(job.config));
+  if (same_keys && contents.empty()) {
     warn(run + " continues with changed settings: " +
          (named ? join(changes->tunable) : "steps or learning rate"));
     return;
   }
-  if (changes) fixed.insert(fixed.begin(), changes->fixed.begin(), changes->fixed.end());
+  if (same_keys) {
+    throw Refused(kExitUsage,
+                  what + ": files that " + run + " uses have changed (" + join(contents) +
+                      "); restore them, or start a new run from the checkpoint with "
+                      "checkpoint.resume=" +
+                      newest.path + ", or from the beginning with checkpoint.resume=never");
+  }
+  Texts fixed = changes ? changes->fixed : Texts();
+  fixed.insert(fixed.end(), contents.begin(), contents.end());
   throw Refused(kExitUsage,
                 what + ": " + run + " was made with another configuration (" +
                     (fixed.empty() ? "see its config.resolved.toml" : join(fixed)) +

@@ -42,9 +42,17 @@ TEST_F(Resume, NoticesThatTheDataHaveGrown) {
   EXPECT_EQ(same.ending.exit_code, 2) << same.err;
   EXPECT_THAT(
       same.err,
-      AllOf(HasSubstr("runs/r was made with another configuration (contents of data.path ="),
+      AllOf(HasSubstr("files that runs/r uses have changed (contents of data.path ="),
             HasSubstr(" bytes, sample "),
-            HasSubstr(" before)); use that configuration")));
+            HasSubstr(" before)); restore them, or start a new run from the checkpoint with "),
+            HasSubstr(from_saved_),
+            Not(HasSubstr("configuration"))));
+  const SubprocessResult both = train({"train.lr=1e-3", "train.clip=2", "checkpoint.resume=auto"});
+  EXPECT_EQ(both.ending.exit_code, 2) << both.err;
+  EXPECT_THAT(both.err,
+              AllOf(HasSubstr("runs/r was made with another configuration (train.clip = 2.0"),
+                    HasSubstr("contents of data.path ="),
+                    HasSubstr(" before)); use that configuration")));
   const SubprocessResult other = train({"train.steps=6", "run.dir=runs/s", from_saved_});
   EXPECT_TRUE(other.ending.ok()) << other.err;
   EXPECT_THAT(other.err,
@@ -70,7 +78,10 @@ TEST_F(Resume, NoticesAnotherConstantOfTheModel) {
   edit("hf/config.json", "\"rope_theta\": 10000.0", "\"rope_theta\": 500000.0");
   const SubprocessResult same = train({"train.steps=6", "checkpoint.resume=auto"});
   EXPECT_EQ(same.ending.exit_code, 2) << same.err;
-  EXPECT_THAT(same.err, HasSubstr("config.json: rope_theta = 500000.0 (10000.0 before)"));
+  EXPECT_THAT(
+      same.err,
+      AllOf(HasSubstr("have changed (config.json: rope_theta = 500000.0 (10000.0 before));"),
+            Not(HasSubstr("made_by"))));
   const SubprocessResult other = train({"train.steps=6", "run.dir=runs/s", from_saved_});
   EXPECT_TRUE(other.ending.ok()) << other.err;
   EXPECT_THAT(other.err, HasSubstr("config.json: rope_theta = 500000.0 (10000.0 before)"));
