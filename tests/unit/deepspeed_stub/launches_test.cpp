@@ -79,7 +79,7 @@ TEST(Launches, OfALayerAreFew) {
       return counts;
     });
     const auto [sum, all] = total_of(launches);
-    EXPECT_EQ(sum, 40) << all;  // the number that ARCHITECTURE gives
+    EXPECT_EQ(sum, 38) << all;  // the number that ARCHITECTURE gives
     EXPECT_EQ(launches.at("gradient"), 9) << all;
     RecordProperty(concat("launches of dtype ", dtype), sum);
   }
