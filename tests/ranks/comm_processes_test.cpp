@@ -4,6 +4,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include "core/control/member.hpp"
@@ -132,7 +135,13 @@ TEST_P(Processes, AwaitASlowRankLongerThanTheTimeout) {
 
 TEST_P(Processes, AwaitNoRankThatLeaves) {
   run_ranks(3, [this](int rank, const std::string& socket) {
-    await_a_rank_that_leaves(*connect(rank, 3, socket, with()));
+    const auto world = connect(rank, 3, socket, with());
+    // The others must be connected when rank 1 leaves.
+    const auto mark = [&](int of) { return socket + ".connected-" + std::to_string(of); };
+    std::ofstream(mark(rank)).close();
+    while (!std::filesystem::exists(mark(0)) || !std::filesystem::exists(mark(2)))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    await_a_rank_that_leaves(*world);
   });
 }
 
