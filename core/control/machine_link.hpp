@@ -69,7 +69,8 @@ class MachineLink {
   std::string stop_reason() const;
 
   // Reports the exit code of the ranks, and waits until the hub says what it counts as, at most
-  // three seconds longer than lost_after, and at least five seconds. Returns kOwn if the hub does not answer.
+  // three seconds longer than lost_after, and at least five seconds. Returns kOwn if the hub does
+  // not answer.
   AttemptEnd ended(int exit_code);
   // Returns the exit code of the last order, if it has been given: the run is over.
   std::optional<int> end_code() const;

@@ -49,7 +49,7 @@ constexpr int kHeader = -1;
 // them. c10d puts them on one stream, so only the first that is not over can be carried out.
 struct Queue {
   std::vector<Message> issued;
-  std::vector<int> actions;  // for each of them, the index of its action in the rank's list
+  std::vector<int> actions;  // the index of the action of each of them in the rank's list
   size_t over = 0;           // the number of messages that are over
 
   bool is_empty() const { return over == issued.size(); }
