@@ -1,6 +1,7 @@
-// The operators of core/kernels/ops.hpp on the CPU, each as a single autograd node built on the row
-// kernels of cpu_kernels.hpp and on matrix products. Called by ops.cpp only, for tensors for which
-// takes() returns true.
+// The operators of core/kernels/ops.hpp, each as a single autograd node built on matrix products
+// and on the row kernels of cpu_kernels.hpp. linears(), linear_add(), rotary() and swiglu() also
+// compute on a device, with its runtime. Called by ops.cpp only, for tensors for which takes(),
+// multiplies() or rotates() returns true.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -30,17 +30,18 @@ at::Tensor now_or_later(const at::Tensor& weight, F gradient) {
   return {};
 }
 
-// Returns the gradient of a weight [out, in], or [in, out] if input_first is true, whose dims may
-// be several as in ops::Matrix. Adds it to the sum of the weight or leaves it to the queue, and
-// then returns an undefined tensor. dy [N, out] and x [N, in] are dense. A gradient that comes from
-// the queue is added to the sum as well, so that it is rounded in the same way.
+// Returns the gradient of a weight [out, in], or of [in, out] if input_first is true; the outputs
+// may have several dims, see ops::Matrix. If a queue is set, the gradient is computed when the
+// queue runs. If the backend keeps a sum that takes it, it is added to that sum, also when it comes
+// from the queue, so that it is rounded in the same way. In both cases the result is undefined.
+// dy is [N, out], x is [N, in]. The tensors may be distributed.
 at::Tensor gradient_of(const at::Tensor& weight,
                        const at::Tensor& dy,
                        const at::Tensor& x,
                        bool input_first);
 
-// Does the same for neighbouring weights [out_i, in] with one product. dy: gradients [..., out_i]
-// that are side by side. x: [N, in].
+// Does the same for weights [out_i, in] that are neighbours in memory, with one product. dy holds
+// gradients [..., out_i] that are side by side. x is [N, in]. No tensor is distributed.
 std::vector<at::Tensor> gradients_of(at::TensorList weights,
                                      at::TensorList dy,
                                      const at::Tensor& x);
