@@ -25,6 +25,8 @@
 #include <signal.h>
 #include <torch/library.h>
 
+#include "core/kernels/small_products.hpp"
+
 namespace at::native {
 
 // Computes result = beta * result + alpha * a b with oneDNN, for alpha != 0. If beta is 0, result
@@ -59,10 +61,13 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-// Computes out = a b, or out += a b.
+// Computes out = a b, or out += a b, for operands that takes() accepts.
 void multiply(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, bool add) {
   const BlockedSignals blocked;
-  at::native::mkldnn_matmul(a, b, out, /*beta=*/add ? 1 : 0, /*alpha=*/1);
+  if (is_small_product(a, b))
+    multiply_small(a, b, out, add);
+  else
+    at::native::mkldnn_matmul(a, b, out, /*beta=*/add ? 1 : 0, /*alpha=*/1);
 }
 
 bool onednn_is_faster() {
@@ -84,25 +89,30 @@ bool onednn_is_faster() {
 #endif
 }
 
+bool is_matrix(const at::Tensor& t) {
+  return t.dim() == 2 && t.is_cpu() && t.scalar_type() == at::kFloat && !t.has_names();
+}
+
 // oneDNN would copy matrices with gaps between their rows.
-bool is_dense_matrix(const at::Tensor& t) {
-  return t.dim() == 2 && t.is_cpu() && t.scalar_type() == at::kFloat && !t.has_names() &&
-         (t.is_contiguous() || t.t().is_contiguous());
+bool is_dense(const at::Tensor& matrix) {
+  return matrix.is_contiguous() || matrix.t().is_contiguous();
 }
 
 // Returns whether oneDNN computes the product. LibTorch's kernels do the rest, and report invalid
-// arguments. A call of oneDNN takes several microseconds longer, so it is slower for small
-// products.
+// arguments. The preparation of a product in oneDNN takes longer than in MKL.
 bool takes(const at::Tensor& a, const at::Tensor& b) {
   constexpr double kLeast = 1 << 20;  // multiplications
-  return is_dense_matrix(a) && is_dense_matrix(b) && a.size(1) == b.size(0) &&
-         static_cast<double>(a.numel()) * static_cast<double>(b.size(1)) >= kLeast &&
-         at::get_num_threads() == 1 && at::globalContext().userEnabledMkldnn();
+  if (!is_matrix(a) || !is_matrix(b) || a.size(1) != b.size(0) || at::get_num_threads() != 1 ||
+      !at::globalContext().userEnabledMkldnn())
+    return false;
+  return is_small_product(a, b) ||
+         (is_dense(a) && is_dense(b) &&
+          static_cast<double>(a.numel()) * static_cast<double>(b.size(1)) >= kLeast);
 }
 
 // `out` is the result of a product for which takes() returns true.
 bool takes_result(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
-  return is_dense_matrix(out) && out.is_contiguous() && out.size(0) == a.size(0) &&
+  return is_matrix(out) && out.is_contiguous() && out.size(0) == a.size(0) &&
          out.size(1) == b.size(1);
 }
 

@@ -74,19 +74,31 @@ TEST_F(CpuProducts, ReplacesAllFormsOfTheOperatorsOnProcessorsOfOthersThanIntel)
   }
 }
 
-// The two libraries add in different orders, so equal bits mean that the same one was used.
-TEST_F(CpuProducts, ReplacesOnlyLargeProductsOfDenseMatrices) {
+// Different kernels add in different orders, so equal bits mean that the same one was used.
+TEST_F(CpuProducts, ReplacesSmallProductsAndLargeOnesOfDenseMatrices) {
   const auto replaced = [](const at::Tensor& a, const at::Tensor& b) {
     return !at::equal(at::mm(a, b), at::cpu::mm(a, b));
   };
   EXPECT_EQ(replaced(matrix(64, 512), matrix(512, 32)), onednn_);
-  EXPECT_FALSE(replaced(matrix(63, 512), matrix(512, 32)));
-  EXPECT_FALSE(replaced(matrix(64, 512, 2), matrix(512, 64, 2)));
+  EXPECT_EQ(replaced(matrix(64, 512, 2), matrix(512, 64, 2)), onednn_);
+  EXPECT_FALSE(replaced(matrix(4, 512), matrix(512, 32)));
+  EXPECT_EQ(replaced(matrix(4, 2048), matrix(2048, 512)), onednn_);
+  EXPECT_FALSE(replaced(matrix(4, 2048, 2), matrix(2048, 512, 2)));
   at::globalContext().setUserEnabledMkldnn(false);
   EXPECT_FALSE(replaced(matrix(64, 512), matrix(512, 32)));
   at::globalContext().setUserEnabledMkldnn(true);
   at::set_num_threads(2);
   EXPECT_FALSE(replaced(matrix(64, 512), matrix(512, 32)));
+}
+
+TEST_F(CpuProducts, OfSomeRowsAreRowsOfTheProductOfAll) {
+  if (!onednn_) GTEST_SKIP() << "LibTorch's kernels depend on the number of rows";
+  const at::Tensor a = matrix(512, 200), b = matrix(96, 200).t(), product = at::mm(a, b);
+  for (const int64_t rows : {8, 100, 511})
+    EXPECT_TRUE(at::equal(at::mm(a.narrow(0, 1, rows), b), product.narrow(0, 1, rows)));
+  const at::Tensor y = matrix(300, 120), x = matrix(300, 64), weight_gradient = at::mm(y.t(), x);
+  EXPECT_TRUE(at::equal(at::mm(y.narrow(1, 40, 80).t(), x), weight_gradient.narrow(0, 40, 80)));
+  EXPECT_TRUE(at::equal(at::mm(y.narrow(1, 40, 30).t(), x), weight_gradient.narrow(0, 40, 30)));
 }
 
 // Kernels of oneDNN that a handler interrupts corrupt the heap.
