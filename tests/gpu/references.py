@@ -22,12 +22,12 @@ ROOT = HERE.parents[1]
 FILE = HERE / "references.jsonl"
 STEPS = 100
 # The small learning rate keeps the rounding errors of bf16 from growing: losses of a CPU in bf16 and in fp32 differ by at
-# most 3.4e-3 within 100 steps, and by 4.4e-2 at 4e-4 without a warmup. The bound of level L2 is 1e-2.
+# most 3.4e-3 within 100 steps, and by 4.4e-2 at 4e-4 without a warmup.
 WORDS = (f"train.steps={STEPS}", "train.lr=1e-4", "train.warmup=10", "train.global_batch=1", "data.seq_len=256",
          "metrics.every=1")
 MODELS = ("llama-150m", "tiny")  # tiny is for rehearsals
 # The keys that change the losses. Those of places, devices and layouts do not, nor does precision.param: the reference
-# is in fp32, and the run that is compared with it is not.
+# is in fp32, and runs in other types are compared with it, too.
 KEYS = ("seed", "model.family", "model.preset", "model.dim", "model.layers", "model.heads", "model.kv_heads",
         "model.ffn_dim", "model.vocab", "model.tied", "model.rope_theta", "model.norm_eps", "data.format",
         "data.seq_len", "data.order", "data.pad_token", "data.holdout", "train.steps", "train.global_batch",

@@ -164,5 +164,31 @@ class Losses(StepTest):
             steps.losses(self.own)
 
 
+class CarriedLosses(StepTest):
+    """Each run of yoke writes the losses of `runs` for its precision; the carried losses are 4, 2 and 1."""
+
+    def run_losses(self, fp32, bf16):
+        saved = references.read, references.find
+        references.read, references.find = dict, lambda *_: [{"loss": loss} for loss in (4.0, 2.0, 1.0)]
+        self.addCleanup(lambda: setattr(references, "read", saved[0]) or setattr(references, "find", saved[1]))
+        self.own.text.write_text("")
+        self.own.run = lambda words, more=None: (0, json.dumps({key: {"value": None} for key in references.KEYS}))
+        self.own.write = lambda folder, words: (folder / "metrics.jsonl").write_text(
+            "".join(json.dumps({"step": step, "loss": loss}) + "\n"
+                    for step, loss in enumerate(fp32 if "precision.param=fp32" in words else bf16, 1)))
+        return steps.losses(self.own)
+
+    def test_report_the_difference_in_bf16_without_a_verdict(self):
+        figures = self.run_losses(fp32=[4.0, 2.00002, 1.0], bf16=[4.0, 2.0, 1.25])
+        self.assertAlmostEqual(figures["fp32"]["largest difference"], 1e-5)
+        self.assertEqual(figures["bf16"], {"largest difference": 0.25, "at step": 3})
+
+    def test_fail_if_fp32_differs_or_is_not_a_number(self):
+        for loss, difference in ((2.001, "5.0e-04"), (float("nan"), "inf")):
+            with self.assertRaisesRegex(context.Failed, f"in fp32, the loss of step 2 differs by {difference} from") as failed:
+                self.run_losses(fp32=[4.0, loss, 1.0], bf16=[4.0, 2.0, 1.0])
+            self.assertEqual(failed.exception.figures["fp32"]["at step"], 2)
+
+
 if __name__ == "__main__":
     unittest.main()
