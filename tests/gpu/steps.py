@@ -283,17 +283,26 @@ def trace(context):
     return figures
 
 
+# The settings in which `repeats` trains twice, the second of which must have the same losses.
+REPEATED = {"default": [], "deterministic": ["train.deterministic=true"]}
+
+
 def repeats(context):
-    """Trains twice and reports the first step whose losses are not equal bit for bit. Kernels that add in any order,
-    such as those of the attention's backward, make runs differ."""
-    runs = []
-    for name in ("first", "second"):
-        run = context.folder / f"repeats_{name}"
-        context.train(*small_model(context, "train.steps=10", "train.global_batch=2", "metrics.every=1"), f"run.dir={run}")
-        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        runs.append([json.loads(line)["loss"] for line in lines])
-    different = [step for step, (first, second) in enumerate(zip(*runs, strict=True), 1) if first != second]
-    return {"steps": len(runs[0]), "first different step": different[0] if different else None}
+    """Trains twice in each setting and reports the first step whose losses are not equal bit for bit. By default,
+    kernels that add in any order, such as those of the attention's backward, may make runs differ."""
+    figures = {}
+    for setting, words in REPEATED.items():
+        runs = []
+        for name in ("first", "second"):
+            run = context.folder / f"repeats_{setting}_{name}"
+            context.train(*small_model(context, "train.steps=10", "train.global_batch=2", "metrics.every=1"), *words,
+                          f"run.dir={run}")
+            runs.append([row["loss"] for row in read_metrics(run)])
+        different = [step for step, (first, second) in enumerate(zip(*runs, strict=True), 1) if first != second]
+        figures[setting] = {"steps": len(runs[0]), "first different step": different[0] if different else None}
+    if step := figures["deterministic"]["first different step"]:
+        raise Failed(f"with train.deterministic=true, two runs differ from step {step} on", figures)
+    return figures
 
 
 def read_figures(path):
@@ -357,6 +366,6 @@ STEPS = [Step(doctor, on_card=25, on_cpu=10, limit=120),
          Step(mfu, on_card=150, on_cpu=60, limit=560),
          Step(kernels, on_card=60, on_cpu=30, limit=240),
          Step(losses, on_card=45, on_cpu=60, limit=400),
-         Step(repeats, on_card=40, on_cpu=15, limit=240),
+         Step(repeats, on_card=60, on_cpu=25, limit=240),
          Step(peer, on_card=90, on_cpu=30, limit=300),
          Step(sanitizer, on_card=120, on_cpu=5, limit=240)]

@@ -105,17 +105,24 @@ class TwoRanks(StepTest):
 
 
 class Repeats(StepTest):
-    def run_repeats(self, second):
-        runs = iter(([3.0, 2.0, 1.0], second))
+    FIRST = [3.0, 2.0, 1.0]
+
+    def run_repeats(self, default, deterministic):
+        """Runs the step with the losses of the second run in each setting."""
+        runs = {False: iter((self.FIRST, default)), True: iter((self.FIRST, deterministic))}
         self.own.write = lambda folder, words: (folder / "metrics.jsonl").write_text(
-            "".join(json.dumps({"loss": loss}) + "\n" for loss in next(runs)))
-        return steps.repeats(self.own)["first different step"]
+            "".join(json.dumps({"loss": loss}) + "\n" for loss in next(runs["train.deterministic=true" in words])))
+        return steps.repeats(self.own)
 
-    def test_names_the_first_step_that_differs(self):
-        self.assertEqual(self.run_repeats([3.0, 2.0000001, 1.1]), 2)
+    def test_names_the_first_step_that_differs_by_default_without_a_verdict(self):
+        figures = self.run_repeats(default=[3.0, 2.0000001, 1.1], deterministic=self.FIRST)
+        self.assertEqual({setting: own["first different step"] for setting, own in figures.items()},
+                         {"default": 2, "deterministic": None})
 
-    def test_says_none_if_all_are_equal(self):
-        self.assertIsNone(self.run_repeats([3.0, 2.0, 1.0]))
+    def test_fails_if_deterministic_runs_differ(self):
+        with self.assertRaisesRegex(context.Failed, "train.deterministic=true, two runs differ from step 3 on") as failed:
+            self.run_repeats(default=self.FIRST, deterministic=[3.0, 2.0, 1.1])
+        self.assertIsNone(failed.exception.figures["default"]["first different step"])
 
 
 class Measure(StepTest):
