@@ -7,18 +7,17 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import sys
 
 from budget import Step
-from context import ROOT, Failed, NotFinished, NotHere, end, tail
+from context import ROOT, Failed, NotFinished, NotHere, tail
+from two_ranks import two_ranks
 
 sys.path.insert(0, str(ROOT / "bench/gpu"))
 import references  # noqa: E402
 import step_trace  # noqa: E402
 
 CAPTURED = "ptd.cuda_graph=true"
-SAME_LOSS = 2e-6  # largest relative difference of losses in fp32, level L1 of `yoke compare`
 # Largest relative difference of 100 losses in fp32 from those of a CPU: the bound of level L1 after step 20. Other kernels
 # add in another order. On an H200 it was 5.0e-6, and bf16 differs by 3.4e-3 on a CPU.
 CARRIED_LOSS = 1e-4
@@ -147,66 +146,6 @@ def nccl(context):
         raise NotHere(no_gpu())
     version = re.search(r"NCCL version (\S+)", out)
     return {**counts, "version": version.group(1) if version else "unknown"}
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-LAYOUT_SECONDS = 15  # of the time of two_ranks that is left for each layout
-# Layouts of two ranks that must have the same losses.
-TWO_RANKS = {"fsdp": [], "tp": ["tp_degree=2"], "cp": ["cp_degree=2"], "pp": ["pp_degree=2"],
-             "nccl": ["comm.nccl_split=true", "comm.nccl_register=true", "comm.nccl_cta_policy=efficiency",
-                      "comm.nccl_nvls_ctas=8"]}
-
-
-def two_ranks(context):
-    """Trains with two ranks that share one GPU, in several layouts, and compares their losses. NCCL refuses two ranks
-    on the same GPU of a host, so each rank has a different host id, as if on two machines. A layout that fails or hangs
-    does not keep the others from running."""
-    losses, bad, deadline = {}, [], context.deadline
-    try:
-        for after, (name, words) in zip(reversed(range(len(TWO_RANKS))), TWO_RANKS.items(), strict=True):
-            context.deadline = deadline - after * LAYOUT_SECONDS
-            try:
-                losses[name] = train_two_ranks(context, name, words)
-            except Failed as e:
-                bad.append(e)
-    finally:
-        context.deadline = deadline
-    expected = next(iter(losses.values()), None)
-    bad += [Failed(f"{name}: loss {loss}, not {expected} as in {next(iter(losses))}") for name, loss in losses.items()
-            if abs(loss - expected) > SAME_LOSS * abs(expected)]
-    if bad:
-        kind = NotFinished if all(isinstance(e, NotFinished) for e in bad) else Failed
-        raise kind("; ".join(map(str, bad)), losses)
-    return losses
-
-
-def train_two_ranks(context, name, words):
-    """Returns the loss of the third step."""
-    run = context.folder / f"two_ranks_{name}"
-    common = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-              "MASTER_PORT": str(free_port()), "NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
-    command = [context.yoke, "train", *context.parity(), "train.steps=3", "comm.timeout=120", f"run.dir={run}",
-               f"device={context.device}", *words]
-    ranks = [context.start(command, {**common, "RANK": str(rank), "NCCL_HOSTID": f"rank{rank}"}) for rank in range(2)]
-    try:
-        ends = [context.finish(process) for process in ranks]
-    except NotFinished as e:
-        raise NotFinished(f"{name}: {e}") from None
-    finally:
-        for process in ranks:
-            if process.poll() is None:
-                end(process)
-    bad = [f"{name}: rank {rank} ended with {code}: {tail(out)}" for rank, (code, out) in enumerate(ends) if code != 0]
-    if bad and name == "fsdp":
-        raise NotHere("; ".join(bad))  # NCCL may refuse the GPU in spite of the host ids
-    if bad:
-        raise Failed("; ".join(bad))
-    return json.loads((run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])["loss"]
 
 
 def tests(context):
@@ -357,11 +296,11 @@ def peer(context):
 # the rates before the details.
 STEPS = [Step(doctor, on_card=25, on_cpu=10, limit=120),
          Step(card, on_card=20, on_cpu=10, limit=120),
-         Step(parity, on_card=110, on_cpu=70, limit=300),
+         Step(parity, on_card=110, on_cpu=50, limit=300),
          Step(nccl, on_card=15, on_cpu=5, limit=60),
          Step(tests, on_card=90, on_cpu=10, limit=300),
          Step(trace, on_card=60, on_cpu=30, limit=240),
-         Step(two_ranks, on_card=75, on_cpu=50, limit=300),
+         Step(two_ranks, on_card=110, on_cpu=50, limit=300),
          Step(atlas, on_card=95, on_cpu=15, limit=180),
          Step(mfu, on_card=150, on_cpu=60, limit=560),
          Step(kernels, on_card=60, on_cpu=30, limit=240),

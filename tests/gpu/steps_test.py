@@ -11,6 +11,7 @@ sys.dont_write_bytecode = True
 import context  # noqa: E402
 import references  # noqa: E402
 import steps  # noqa: E402
+import two_ranks  # noqa: E402
 
 
 def event(category, name, begin, length, correlation):
@@ -75,29 +76,55 @@ class TwoRanks(StepTest):
             names = {"run": run, "layout": run.rpartition("two_ranks_")[2]}
             return context.Context.start(self.own, ["sh", "-c", script], {**(more or {}), **names})
         self.own.start = start
-        return steps.two_ranks(self.own)
+        return two_ranks.two_ranks(self.own)
 
-    def write_loss(self, loss):
-        return f"echo '{{\"loss\": {loss}}}' > $run/metrics.jsonl"
+    def write(self, loss=2.5, norm=1.0):
+        return f"echo '{{\"loss\": {loss}, \"grad_norm\": {norm}}}' > $run/metrics.jsonl"
+
+    def losses(self, figures):
+        return {name: own["loss"] for name, own in figures.items()}
 
     def test_returns_the_losses_of_all_layouts(self):
-        self.assertEqual(self.run_layouts(self.write_loss(2.5)), dict.fromkeys(steps.TWO_RANKS, 2.5))
+        self.assertEqual(self.losses(self.run_layouts(self.write())), dict.fromkeys(two_ranks.LAYOUTS, 2.5))
 
     def test_runs_all_layouts_and_reports_each_that_fails(self):
-        other = f"[ $layout != pp ] || {self.write_loss(3)}"
-        script = f"[ $layout != tp ] || {{ echo no rule; exit 3; }}; {self.write_loss(2.5)}; {other}"
+        other = f"[ $layout != pp ] || {self.write(3)}"
+        script = f"[ $layout != tp ] || {{ echo no rule; exit 3; }}; {self.write()}; {other}"
         with self.assertRaisesRegex(context.Failed, "tp: rank 0 ended with 3: no rule.*; pp: loss 3, not 2.5") as failed:
             self.run_layouts(script)
-        self.assertEqual(failed.exception.figures, {"fsdp": 2.5, "cp": 2.5, "pp": 3, "nccl": 2.5})
+        others = [name for name in two_ranks.LAYOUTS if name != "tp"]
+        self.assertEqual(self.losses(failed.exception.figures), {**dict.fromkeys(others, 2.5), "pp": 3})
+
+    def test_compares_the_norm_of_the_gradient_and_allows_more_in_bf16(self):
+        other = "; ".join(f"[ $layout != {layout} ] || {self.write(loss, norm)}" for layout, loss, norm in
+                          (("cp_bf16", 2.51, 1.05), ("zero3", 2.5, 1.001)))
+        with self.assertRaisesRegex(context.Failed, "^zero3: grad_norm 1.001, not 1.0 as in fsdp$"):
+            self.run_layouts(f"{self.write()}; {other}")
+        with self.assertRaisesRegex(context.Failed, "^cp_bf16: grad_norm 1.2, not 1.0 as in fsdp$"):
+            self.run_layouts(f"{self.write()}; [ $layout != cp_bf16 ] || {self.write(2.5, 1.2)}")
+        with self.assertRaisesRegex(context.Failed, "^ddp: loss nan"):
+            self.run_layouts(f"{self.write()}; [ $layout != ddp ] || {self.write('NaN')}")
 
     def test_ends_a_layout_that_hangs_in_time_for_the_others(self):
-        saved, steps.LAYOUT_SECONDS = steps.LAYOUT_SECONDS, 59.5 / (len(steps.TWO_RANKS) - 1)
-        self.addCleanup(setattr, steps, "LAYOUT_SECONDS", saved)
+        saved, two_ranks.LAYOUT_SECONDS = two_ranks.LAYOUT_SECONDS, 59.5 / (len(two_ranks.LAYOUTS) - 1)
+        self.addCleanup(setattr, two_ranks, "LAYOUT_SECONDS", saved)
         deadline = self.own.deadline
         with self.assertRaisesRegex(context.NotFinished, "fsdp: not finished in time") as cut_off:
-            self.run_layouts(f"[ $layout != fsdp ] || exec sleep 1000; {self.write_loss(2.5)}")
-        self.assertEqual(cut_off.exception.figures, dict.fromkeys(["tp", "cp", "pp", "nccl"], 2.5))
+            self.run_layouts(f"[ $layout != fsdp ] || exec sleep 1000; {self.write()}")
+        others = [name for name in two_ranks.LAYOUTS if name != "fsdp"]
+        self.assertEqual(self.losses(cut_off.exception.figures), dict.fromkeys(others, 2.5))
         self.assertEqual(self.own.deadline, deadline)
+
+    def test_gives_the_first_layouts_their_time_if_it_is_short(self):
+        own = two_ranks.LAYOUT_SECONDS
+        self.assertEqual(two_ranks.deadline_of_layout(now=0, deadline=20 * own, after=10), 10 * own)
+        self.assertEqual(two_ranks.deadline_of_layout(now=0, deadline=5 * own, after=10), own)
+        self.assertEqual(two_ranks.deadline_of_layout(now=0, deadline=own / 2, after=10), own / 2)
+
+    def test_starts_no_layout_when_the_time_is_over(self):
+        self.own.deadline = 0
+        with self.assertRaisesRegex(context.NotFinished, "fsdp: no time was left; .*zero3: no time was left"):
+            self.run_layouts("exit 3")
 
     def test_is_not_possible_if_ranks_may_not_share_the_gpu(self):
         with self.assertRaisesRegex(context.NotHere, "fsdp: rank 0 ended with 1: Duplicate GPU"):
