@@ -14,9 +14,10 @@ REHEARSAL_FACTOR = 5  # a busy machine without a GPU is several times slower tha
 @dataclasses.dataclass(frozen=True)
 class Step:
     run: object    # function of a Context that returns figures
-    on_card: int   # expected seconds on an H200; a step that takes as long as it is given states what is worth a start
+    on_card: int   # expected seconds on an H200; an elastic step states what is worth a start
     on_cpu: int    # the same for a rehearsal on two cores
     limit: int     # seconds after which the step is ended; longer in a rehearsal
+    elastic: bool = False  # it takes as long as it is given
 
     @property
     def name(self):
@@ -39,9 +40,13 @@ class Budget:
     def fits(self, step, device):
         return self.clock() + step.expected(device) <= self.end
 
-    def deadline(self, step, device):
-        """Returns when a step that starts now must have ended, on the clock of this budget."""
-        return min(self.clock() + step.longest(device), self.end)
+    def deadline(self, step, device, later=()):
+        """Returns when a step that starts now must have ended, on the clock of this budget. An elastic step leaves the
+        later ones their expected time."""
+        end = self.end
+        if step.elastic:
+            end = max(end - sum(other.expected(device) for other in later), self.clock() + step.expected(device))
+        return min(self.clock() + step.longest(device), end)
 
 
 def refusal(seconds, steps, device):

@@ -5,6 +5,8 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import tempfile
 import time
 import types
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -33,11 +36,11 @@ import context  # noqa: E402
 DEAF = 'trap "" INT TERM; echo $$ > deaf; while :; do sleep 1; done'  # a shell that ignores interrupts
 
 
-def step(name, expected, run=lambda own: {}, limit=100):
+def step(name, expected, run=lambda own: {}, limit=100, elastic=False):
     def named(own):
         return run(own)
     named.__name__ = name
-    return budget.Step(named, on_card=10 * expected, on_cpu=expected, limit=limit)
+    return budget.Step(named, on_card=10 * expected, on_cpu=expected, limit=limit, elastic=elastic)
 
 
 def is_running(pid):
@@ -63,6 +66,12 @@ class BudgetOfSteps(unittest.TestCase):
         self.assertEqual(self.budget.deadline(step("a", 1, limit=5), "cpu"), 1000 + 5 * budget.REHEARSAL_FACTOR)
         self.assertEqual(self.budget.deadline(step("a", 1, limit=500), "cuda"), 1100 - budget.RESERVE)
         self.assertEqual(budget.Budget(None, clock=lambda: self.now).deadline(step("a", 1, limit=500), "cuda"), 1500)
+
+    def test_an_elastic_step_leaves_the_later_ones_their_time_if_it_is_worth_a_start(self):
+        later = [step("b", 20), step("c", 10)]
+        self.assertEqual(self.budget.deadline(step("a", 1, elastic=True), "cpu", later), 1100 - budget.RESERVE - 30)
+        self.assertEqual(self.budget.deadline(step("a", 60, elastic=True), "cpu", later), 1060)
+        self.assertEqual(self.budget.deadline(step("a", 1), "cpu", later), 1100 - budget.RESERVE)
 
     def test_is_refused_below_the_shortest_step(self):
         steps = [step("long", 30), step("short", 7), step("middle", 9)]
@@ -106,6 +115,14 @@ class Examine(unittest.TestCase):
         self.assertEqual((code, len(seen), results["budget"]), (0, 2, 100))
         self.assertEqual([row["step"] for row in results["steps"]], ["first", "last"])
         self.assertEqual(results["left_out"], [{"step": "too_long", "expected_seconds": 500}])
+
+    def test_gives_an_elastic_step_what_the_later_ones_do_not_need(self):
+        ends = {}
+        steps = [step(name, 100, lambda own, name=name: ends.update({name: own.deadline}), limit=10000, elastic=name == "b")
+                 for name in "abc"]
+        self.examine(steps, 1000)
+        self.assertAlmostEqual(ends["a"] - ends["b"], 100)
+        self.assertAlmostEqual(ends["c"] - ends["b"], 100)
 
     def test_writes_the_results_after_every_step(self):
         before = []
@@ -184,6 +201,31 @@ class Steps(unittest.TestCase):
 
     def test_all_fit_into_the_budget_of_a_rehearsal(self):
         self.assertLessEqual(sum(own.on_cpu for own in gpu_test.steps.STEPS), 480 - budget.RESERVE)
+
+
+class Plan(unittest.TestCase):
+    """The command lines of bench/README.md."""
+
+    LOAN, START = 900, 160  # seconds of a loan, and those of them for starting the machine and for copying
+
+    def setUp(self):
+        text = (ROOT / "bench/README.md").read_text(encoding="utf-8").replace("\\\n", " ")
+        self.calls = []
+        for words in re.findall(r"^python3 \$P (.*)", text, re.MULTILINE):
+            with unittest.mock.patch.object(sys, "argv", ["gpu_test", *shlex.split(words)]):
+                self.calls.append(gpu_test.parse_arguments())
+
+    def test_has_calls_whose_steps_fit_into_their_budgets(self):
+        for call in self.calls:
+            needed = sum(own.on_card for own in gpu_test.chosen(call)) + budget.RESERVE
+            self.assertLessEqual(needed, call.budget, call.only)
+            self.assertLessEqual(call.budget, 600)
+
+    def test_has_two_calls_that_fit_into_one_loan(self):
+        self.assertLessEqual(sum(call.budget for call in self.calls[:2]), self.LOAN - self.START)
+
+    def test_contains_all_steps(self):
+        self.assertEqual({name for call in self.calls for name in call.only}, set(gpu_test.NAMES))
 
 
 if __name__ == "__main__":

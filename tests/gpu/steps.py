@@ -292,19 +292,19 @@ def peer(context):
     return bench(context, "peer", "--rounds", 1 if context.device == "cpu" else 2)
 
 
-# The most valuable step is the first: it must be right before it is measured, the ceilings come before the rates, and
-# the rates before the details.
+# The most valuable step is the first: kernels and products are tested before whole runs, it must be right before it is
+# measured, and the ceilings and rates come before the details.
 STEPS = [Step(doctor, on_card=25, on_cpu=10, limit=120),
          Step(card, on_card=20, on_cpu=10, limit=120),
-         Step(parity, on_card=110, on_cpu=50, limit=300),
-         Step(nccl, on_card=15, on_cpu=5, limit=60),
          Step(tests, on_card=90, on_cpu=10, limit=300),
+         Step(parity, on_card=110, on_cpu=70, limit=300),
+         Step(losses, on_card=45, on_cpu=60, limit=400),
          Step(trace, on_card=60, on_cpu=30, limit=240),
          Step(two_ranks, on_card=110, on_cpu=50, limit=300),
-         Step(atlas, on_card=95, on_cpu=15, limit=180),
-         Step(mfu, on_card=150, on_cpu=60, limit=560),
-         Step(kernels, on_card=60, on_cpu=30, limit=240),
-         Step(losses, on_card=45, on_cpu=60, limit=400),
-         Step(repeats, on_card=60, on_cpu=25, limit=240),
-         Step(peer, on_card=90, on_cpu=30, limit=300),
+         Step(nccl, on_card=15, on_cpu=5, limit=60),
+         Step(atlas, on_card=95, on_cpu=15, limit=180, elastic=True),
+         Step(mfu, on_card=150, on_cpu=60, limit=560, elastic=True),
+         Step(kernels, on_card=60, on_cpu=30, limit=240, elastic=True),
+         Step(repeats, on_card=60, on_cpu=40, limit=240),
+         Step(peer, on_card=90, on_cpu=30, limit=300, elastic=True),
          Step(sanitizer, on_card=120, on_cpu=5, limit=240)]
