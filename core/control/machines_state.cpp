@@ -108,7 +108,7 @@ void MachinesState::join(int connection, const Message& message, Time now) {
   }
   const Machine& m = machines_[machine];
   const bool same_process = m.host == f[3] && m.process == f[4];
-  if (!same_process && (machine == 0 || present(m))) {
+  if (!same_process && (machine == 0 || (present(m) && !is_gone(m, f[3], now)))) {
     // The launcher of a machine that has crashed may come again before its loss is noticed.
     turn_away(connection,
               machine == 0 ? MessageType::kRefused : MessageType::kRetry,
@@ -119,12 +119,26 @@ void MachinesState::join(int connection, const Message& message, Time now) {
   admit(static_cast<int32_t>(machine), connection, message, now);
 }
 
+// Returns whether a launcher that comes from `host` shows that the one before it is gone. Without
+// lost_after the connection of a machine that has lost power stays open for minutes.
+bool MachinesState::is_gone(const Machine& m, const std::string& host, Time now) const {
+  constexpr std::chrono::milliseconds kSilence{2000};
+  return options_.lost_after.count() == 0 && m.host == host && now - m.heard > kSilence;
+}
+
 // Lets a launcher in that may join. A launcher whose connection was broken comes again while its
 // ranks run.
 void MachinesState::admit(int32_t machine, int connection, const Message& message, Time now) {
   Machine& m = machines_[machine];
+  const bool same_process = m.host == message.fields[3] && m.process == message.fields[4];
   if (present(m)) {
     connections_[m.connection] = -1;
+    if (!same_process) {
+      send(m,
+           MessageType::kRefused,
+           {concat("--node-rank ", machine, " was silent, and is now taken by ") +
+            concat(message.fields[3], ", process ", message.fields[4])});
+    }
     actions_.push_back({m.connection, "", true});
   }
   m.connection = connection;
@@ -132,7 +146,6 @@ void MachinesState::admit(int32_t machine, int connection, const Message& messag
   handshakes_.joined(connection);
   m.heard = now;
   const std::string& attempt = message.fields[5];
-  const bool same_process = m.host == message.fields[3] && m.process == message.fields[4];
   const bool continues = same_process && phase_ == Phase::kRunning && m.takes_part && m.running &&
                          attempt == concat(attempts_);
   if (m.takes_part && !continues) one_lost_ = one_lost_ || m.running || m.failed;

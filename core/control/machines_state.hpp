@@ -87,6 +87,7 @@ class MachinesState final : public HubLogic {
   };
 
   void join(int connection, const Message& message, Time now);
+  bool is_gone(const Machine& m, const std::string& host, Time now) const;
   void admit(int32_t machine, int connection, const Message& message, Time now);
   void decline(const Message& message, Time now);
   void from_machine(int32_t machine, const Message& message, Time now);

@@ -364,6 +364,21 @@ TEST(Machines, OfAnotherRunAreRefused) {
               AllOf(HasSubstr("another run"), HasSubstr("machine 0 (node0, process 10), of job")));
 }
 
+// The machine has lost power, so nothing has closed its connection.
+TEST(Machines, ThatComeAgainReplaceASilentConnectionWithoutLostAfter) {
+  MachinesParty p = running(1, 2, {0, 1}, {.lost_after = milliseconds(0)});
+  p.join(1, {.process = "66", .connection = 301});
+  EXPECT_FALSE(p.last(1, MessageType::kRetry).empty());
+  p.wait(seconds(3), /*silent=*/1);
+  p.join(1, {.process = "66", .connection = 302});
+  p.ready(1);
+  EXPECT_THAT(p.last(0, MessageType::kStop).at(0), HasSubstr("machine 1 (node1, process 66)"));
+  EXPECT_EQ(p.end(0, 5), AttemptEnd::kLost);
+  p.connections[1] = 101;
+  EXPECT_TRUE(p.wants_closed(101));
+  EXPECT_THAT(p.last(1, MessageType::kRefused).at(0), HasSubstr("now taken by node1, process 66"));
+}
+
 TEST(Machines, WithANumberThatIsTakenAreRefused) {
   MachinesParty p = running(1, 2, {0, 1});
   p.join(1, {.process = "66", .connection = 301});
