@@ -60,7 +60,7 @@ void HubState::beat(Member& m, int32_t rank, const Message& message) {
   m.collectives = number_in(message.fields[1]);
   m.pp_rank = number_in(message.fields[3]);
   const double seconds = static_cast<double>(number_in(message.fields[2])) / 1e6;
-  const auto slow = stragglers_.take(rank, m.step, seconds);
+  const auto slow = stragglers_.take(rank, m.pp_rank, m.step, seconds);
   if (!slow || !present(members_[0])) return;
   send(members_[0].connection,
        MessageType::kNote,

@@ -251,8 +251,8 @@ void MachineLink::Impl::take(const Message& message) {
     give_up(kExitUsage, f[0]);
   } else if (message.type == MessageType::kRetry && f.size() == 1) {
     if (!taken_since) taken_since = Clock::now();
-    // Without lost_after only the kernel of machine 0 ends the connection of an earlier launcher that
-    // was on another host, minutes later. Then join_timeout alone limits the wait.
+    // Without lost_after only the kernel of machine 0 ends the connection of an earlier launcher
+    // that was on another host, minutes later. Then join_timeout alone limits the wait.
     if (options.lost_after.count() > 0 && Clock::now() - *taken_since > silence() + kTaken)
       give_up(kExitUsage, f[0]);
     throw Error(YOKE_UNAVAILABLE, f[0]);

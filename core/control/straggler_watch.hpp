@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -10,22 +11,26 @@ namespace yoke {
 // All ranks of a step wait for the slowest one, so the length of a step says nothing about who is
 // slow. The time that a rank computes itself, without its waits, does. It is compared over windows
 // of ten steps, because single steps differ by chance; a rank is reported if it is the slowest in
-// two windows in a row.
+// two windows in a row. Only ranks with the same pp rank are compared: the stages of a pipeline
+// compute different parts of the model. The first steps of an attempt are left out, because they
+// fill caches and memory pools.
 class StragglerWatch {
  public:
   struct Straggler {
     int32_t rank;
-    double factor;  // its time per step over the median of all ranks
+    double factor;  // its time per step over the median of the ranks of its pipeline stage
     int64_t since;  // first step of the two windows
   };
 
-  explicit StragglerWatch(int32_t ranks) : at_(ranks), since_(ranks) {}
+  explicit StragglerWatch(int32_t ranks) : ranks_(ranks) {}
 
-  // Takes what a rank reports: the steps that it has completed, and the seconds that it has
-  // computed for them. Returns a straggler when a window ends in which there is one.
-  std::optional<Straggler> take(int32_t rank, int64_t step, double seconds);
+  // Takes what a rank reports: its pp rank, the step that it is in (0 = none yet), and the seconds
+  // that it has computed since its start. Returns a straggler when a window ends in which there is
+  // one.
+  std::optional<Straggler> take(int32_t rank, int64_t pp_rank, int64_t step, double seconds);
 
   static constexpr double kFactor = 1.5;
+  static constexpr int64_t kWarmup = 5;   // steps; as in the comparison of backends
   static constexpr int64_t kWindow = 10;  // steps
 
  private:
@@ -33,8 +38,18 @@ class StragglerWatch {
     int64_t step = 0;
     double seconds = 0;
   };
-  std::vector<Progress> at_, since_;  // now, and at the beginning of the window
-  int32_t suspect_ = -1;              // the slowest rank of the window before
+  struct Rank {
+    int64_t pp_rank = 0;
+    int64_t first = 0;   // first step that was reported; 0 = none
+    Progress at, since;  // now, and at the beginning of the window; step 0 = in the warm-up
+    double per_step() const {
+      return (at.seconds - since.seconds) / static_cast<double>(at.step - since.step);
+    }
+  };
+  std::map<int64_t, double> medians() const;
+
+  std::vector<Rank> ranks_;
+  int32_t suspect_ = -1;  // the slowest rank of the window before
   int64_t suspect_since_ = 0;
 };
 

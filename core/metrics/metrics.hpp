@@ -20,7 +20,7 @@ struct CommUse {
 struct Straggler {
   int32_t rank = 0;
   std::string host;
-  double factor = 1;  // its computing time per step over the median of all ranks
+  double factor = 1;  // its computing time per step over the median of its pipeline stage
   int64_t since = 0;  // step
 };
 

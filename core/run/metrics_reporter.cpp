@@ -200,6 +200,7 @@ std::optional<Straggler> MetricsReporter::straggler() {
     warned_about_ = slow.rank;
     log_.warning(concat("rank ", slow.rank, " (", slow.host, ") is slow: since step ", slow.since) +
                  string_printf(" it computes %.1f times as long as the median rank", slow.factor) +
+                 (job_.plan->plan().degree[YOKE_PP] > 1 ? " of its pipeline stage" : "") +
                  ", and all others wait for it");
   }
   return slow;
