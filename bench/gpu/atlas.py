@@ -24,8 +24,8 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import atlas_kernels  # noqa: E402
 import atlas_products  # noqa: E402
-from card import Nvml  # noqa: E402
 from harness import write_json  # noqa: E402
+from nvml import Nvml  # noqa: E402
 from stopwatch import Stopwatch  # noqa: E402
 
 SLOT, TINY_SLOT = 0.2, 0.002  # seconds of a measurement, without the making of its tensors

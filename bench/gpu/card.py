@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Prints what the device and its libraries are, as one JSON object: name, driver, versions of torch, CUDA, cuDNN and
-NCCL, memory, clocks and power, the kernels that are chosen for attention, the rate of a large bf16 matrix product of
-random numbers (median of 20), and the peak rate in the data sheet if it is known. Needs torch.
+NCCL, memory, clocks and power, other processes that compute on the device, the kernels that are chosen for attention,
+the rate of a large bf16 matrix product of random numbers (median of 20), and the peak rate in the data sheet if it is
+known. Needs torch.
 
     card.py [--device cuda|cpu] [--tiny] [-o FILE]
 """
 import argparse
-import ctypes
 import json
 import pathlib
 import statistics
 import time
 
 import torch
+
+from nvml import Nvml
 
 # Dense bf16 TFLOP/s from NVIDIA's data sheets. The first key that is part of the device's name applies.
 DATA_SHEET = {"H200": 989, "H100 PCIe": 756, "H100 NVL": 835, "H100": 989, "A100": 312, "L40S": 362}
@@ -22,46 +24,7 @@ SIZE, TINY_SIZE = 8192, 256
 TOY_ATTENTION = {"tiny": (8, 8, 4, 64, 8)}
 ATTENTION = {"8b, s 8192": (1, 32, 8, 8192, 128), "8b, s 1024": (8, 32, 8, 1024, 128), "1b, s 2048": (8, 32, 8, 2048, 64),
              "1b, s 8192": (2, 32, 8, 8192, 64), "150m, s 1024": (8, 16, 16, 1024, 64), **TOY_ATTENTION}
-NVML_CLOCKS = {"sm": 1, "memory": 2}  # nvmlClockType_t
 CHOICES = {0: "math", 1: "flash", 2: "efficient", 3: "cuDNN"}  # at::SDPBackend
-
-
-class Nvml:
-    """The driver's library of measurements. Every query returns None if it is not supported."""
-
-    def __init__(self):
-        self.device = None
-        try:
-            self.library = ctypes.CDLL("libnvidia-ml.so.1")
-        except OSError:
-            return
-        device = ctypes.c_void_p()
-        if self.library.nvmlInit_v2() == 0 and self.library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0:
-            self.device = device
-
-    def number(self, function, *arguments):
-        value = ctypes.c_uint(0)
-        if self.device is None or getattr(self.library, function)(self.device, *arguments, ctypes.byref(value)) != 0:
-            return None
-        return value.value
-
-    def driver(self):
-        text = ctypes.create_string_buffer(96)
-        if self.device is None or self.library.nvmlSystemGetDriverVersion(text, 96) != 0:
-            return ""
-        return text.value.decode()
-
-    def state(self):
-        """Returns clocks in MHz, power in W and temperature in degrees Celsius."""
-        found = {}
-        for name, kind in NVML_CLOCKS.items():
-            found[f"{name}_clock"] = self.number("nvmlDeviceGetClockInfo", kind)
-            found[f"{name}_clock_max"] = self.number("nvmlDeviceGetMaxClockInfo", kind)
-        for name, function in (("power", "nvmlDeviceGetPowerUsage"), ("power_limit", "nvmlDeviceGetEnforcedPowerLimit")):
-            milliwatts = self.number(function)
-            found[name] = None if milliwatts is None else milliwatts / 1000
-        found["temperature"] = self.number("nvmlDeviceGetTemperature", 0)
-        return found
 
 
 def attention_choices(device, shapes):
@@ -97,8 +60,9 @@ def product_seconds(device, size):
 def describe(device, tiny):
     size = TINY_SIZE if tiny else SIZE
     nvml = Nvml()
+    others = nvml.processes()  # before this process uses the device
     facts = {"torch": torch.__version__, "name": "CPU", "driver": nvml.driver(), "memory": None, "data_sheet_tflops": None,
-             "cudnn": torch.backends.cudnn.version()}
+             "cudnn": torch.backends.cudnn.version(), "other_processes": others}
     if device == "cuda":
         properties = torch.cuda.get_device_properties(0)
         sheet = [peak for name, peak in DATA_SHEET.items() if name in properties.name]

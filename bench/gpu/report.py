@@ -10,6 +10,10 @@ def gib(count):
     return "not known" if count is None else f"{count / 2**30:.2f} GiB"
 
 
+def process_list(processes):
+    return ", ".join(f"{own['name'] or 'unknown'} ({own['pid']}, {gib(own['bytes'])})" for own in processes)
+
+
 def markdown(header, rows):
     return ["", *("| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows))]
 
@@ -66,6 +70,8 @@ def tables(results, loss_bound):
     lines = [f"{results['date']}, {card['name']}{driver}, torch {card['torch']}, {results['yoke']}{toy}",
              f"bf16 product of {card['gemm_size']}^3: {card['gemm_tflops']:.1f} "
              f"({card['gemm_range'][0]:.1f} .. {card['gemm_range'][1]:.1f}) TFLOP/s"]
+    if others := card.get("other_processes"):
+        lines.append(f"NOT ALONE: other processes compute on the device: {process_list(others)}")
     lines += mfu_table(results["mfu"], card) if results.get("mfu") else []
     for name, figures in results.get("kernels", {}).items():
         lines += kernel_lines(name, figures)

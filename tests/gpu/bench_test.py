@@ -73,6 +73,12 @@ class Bench(unittest.TestCase):
         self.assertEqual(targets, {"eager": 0.57, "captured": 0.57, "captured, tuned": 0.57, "eager, recompute": None,
                                    "captured, recompute": None})
 
+    def test_marks_the_tables_if_other_processes_use_the_device(self):
+        busy = {**CARD, "other_processes": [{"pid": 7, "name": "python3", "bytes": 1 << 30}]}
+        results = {**self.measure("mfu"), "card": busy}
+        self.assertIn("NOT ALONE: other processes compute on the device: python3 (7, 1.00 GiB)", report.tables(results, 1e-2))
+        self.assertNotIn("NOT ALONE", "".join(self.measure("mfu")["table"]))
+
     def test_leaves_out_and_lists_what_does_not_fit_into_the_budget(self):
         results = self.measure("mfu", budget=20)
         fitting = [name for name, workload in workloads.WORKLOADS.items() if workload.seconds < 20]

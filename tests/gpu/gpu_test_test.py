@@ -130,6 +130,12 @@ class Examine(unittest.TestCase):
         self.examine([step("first", 1, lambda own: {"a": 1}), look], 100)
         self.assertEqual([(row["step"], row["figures"]) for row in before[0]["steps"]], [("first", {"a": 1})])
 
+    def test_marks_the_results_if_other_processes_use_the_device(self):
+        others = [{"pid": 7, "name": "python3", "bytes": 1}]
+        own = [step("card", 1, lambda own: {"other_processes": []}), step("busy", 1, lambda own: {"other_processes": others})]
+        self.assertNotIn("other_processes", self.examine(own[:1], 100)[1])
+        self.assertEqual(self.examine(own, 100)[1]["other_processes"], others)
+
     def test_cuts_a_step_off_at_the_end_of_the_budget(self):
         hanging = step("hanging", 1, lambda own: own.run(["sleep", "1000"]))
         code, results = self.examine([hanging, step("after", 1)], budget.RESERVE + 3)
@@ -183,6 +189,22 @@ class Program(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertRegex(done.stderr, r"--budget 3 is too short .* the shortest, \w+, needs \d+ seconds")
 
+    def refusal_of(self, **environment):
+        done = subprocess.run([*self.command, "--only", "nccl"], env={**os.environ, **environment}, capture_output=True,
+                              text=True, timeout=HANG, check=False)
+        self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (2, "", 1), done.stderr)
+        return done.stderr
+
+    def test_refuses_another_version_of_torch(self):
+        torch = self.prefix / "torch"
+        torch.mkdir()
+        (torch / "__init__.py").write_text("")
+        (torch / "version.py").write_text("__version__ = '2.10.1+cu128'\n")
+        self.assertIn(f"{sys.executable} has torch 2.10.1", refused := self.refusal_of(PYTHONPATH=str(self.prefix)))
+        self.assertIn("use a Python that has torch 2.11.0, or set YOKE_TORCH_LIB", refused)
+        self.assertIn("has LibTorch 2.10.1; Yoke needs the one of torch 2.11.0",
+                      self.refusal_of(YOKE_TORCH_LIB=str(torch / "lib")))
+
     def test_ends_all_its_processes_at_the_signal_of_timeout(self):
         running = subprocess.Popen([*self.command, "--only", "doctor"], env=self.environment)
         deaf = self.prefix / "deaf"
@@ -194,6 +216,9 @@ class Program(unittest.TestCase):
 
 
 class Steps(unittest.TestCase):
+    def test_need_the_version_of_torch_that_is_set_up(self):
+        self.assertIn(f"\ntorch_version={gpu_test.TORCH_VERSION}\n", (ROOT / "scripts/setup").read_text(encoding="utf-8"))
+
     def test_can_end_within_their_limits(self):
         for own in gpu_test.steps.STEPS:
             self.assertGreater(own.limit, own.on_card, own.name)
