@@ -136,9 +136,12 @@ void check_fp8(const ConfigView& view, Found& found) {
 const char* reason_without_effect(const RunConfig& run, std::string_view key) {
   if (run.precision.param != "fp16") return "precision.param";
   if (run.loss_scale.fixed > 0) return key == "loss_scale.static" ? nullptr : "loss_scale.static";
-  const bool of_deepspeed = key == "loss_scale.hysteresis" || key == "loss_scale.min" ||
-                            key == "loss_scale.consecutive_hysteresis";
-  return of_deepspeed && run.loss_scale.rule != "deepspeed" ? "loss_scale.rule" : nullptr;
+  const std::string& rule = run.loss_scale.rule;
+  const bool has_effect =
+      key == "loss_scale.hysteresis" || key == "loss_scale.consecutive_hysteresis"
+          ? rule == "deepspeed"
+          : key != "loss_scale.min" || rule != "grad_scaler";
+  return has_effect ? nullptr : "loss_scale.rule";
 }
 
 // Only fp16 has so small a range that the loss must be scaled, and a static scale never changes.
@@ -154,7 +157,7 @@ void check_loss_scale(const ConfigView& view, Found& found) {
         view.cite(std::string(key.name)) + " has no effect with " + view.cite(with) +
         (scales ? "; remove one of them" : "; set precision.param = \"fp16\", or remove it"));
   }
-  if (!scales || scale.fixed > 0 || scale.rule != "deepspeed" ||
+  if (!scales || scale.fixed > 0 || scale.rule == "grad_scaler" ||
       !sound(view, {"loss_scale.min", "loss_scale.initial_power"}))
     return;
   if (std::ldexp(1, static_cast<int>(scale.initial_power)) >= scale.min) return;

@@ -152,7 +152,7 @@ struct PrecisionConfig {
 // The factor of the loss in fp16 runs; see core/run/loss_scaler.hpp.
 struct LossScaleConfig {
   double fixed = 0;                // key loss_scale.static; 0 = dynamic
-  std::string rule = "deepspeed";  // deepspeed | grad_scaler
+  std::string rule = "deepspeed";  // deepspeed | fp16_optimizer | grad_scaler
   int64_t initial_power = 16;
   int64_t window = 1000;  // steps
   int64_t hysteresis = 2;

@@ -184,9 +184,11 @@ std::vector<Key> training_keys() {
       {"loss_scale.rule",
        FIELD(loss_scale.rule),
        kAny,
-       "deepspeed|grad_scaler",
+       "deepspeed|fp16_optimizer|grad_scaler",
        0,
-       "how the loss scale changes: as in DeepSpeed, or as PyTorch's GradScaler changes it"},
+       "how the loss scale changes: as in DeepSpeed at ZeRO stages 1 to 3, as there at stage 0, or "
+       "as "
+       "PyTorch's GradScaler changes it"},
       {"loss_scale.initial_power",
        FIELD(loss_scale.initial_power),
        Range{0, 100},
@@ -198,7 +200,7 @@ std::vector<Key> training_keys() {
        count_from(1),
        "",
        0,
-       "steps without an overflow after which the loss scale doubles (rule deepspeed: one more)"},
+       "steps without an overflow after which the loss scale doubles (in DeepSpeed: one more)"},
       {"loss_scale.hysteresis",
        FIELD(loss_scale.hysteresis),
        count_from(1),
@@ -216,7 +218,7 @@ std::vector<Key> training_keys() {
        at_least(0),
        "",
        0,
-       "least loss scale; the run ends if gradients overflow with it; 0 = none"},
+       "least loss scale; rule deepspeed ends the run if gradients overflow with it; 0 = none"},
 
       {"checkpoint.every",
        FIELD(checkpoint.every),

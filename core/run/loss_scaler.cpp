@@ -1,7 +1,8 @@
 // Both rules count the steps since the last overflow and double the scale if the number is a
 // multiple of the window. GradScaler counts the current step, DeepSpeed only those before it. Apart
 // from that, GradScaler is DeepSpeed with hysteresis = 1 and no minimum. So one function serves
-// both.
+// both. DeepSpeed has two rules: its FP16_Optimizer, which scales at ZeRO stage 0, has no
+// hysteresis and skips steps at the minimum, where DynamicLossScaler ends the run.
 #include "core/run/loss_scaler.hpp"
 
 #include <algorithm>
@@ -17,10 +18,8 @@ constexpr double kLargest = 0x1p127;
 }  // namespace
 
 LossScaler::LossScaler(const LossScaleConfig& config) : config_(config) {
-  if (config.rule == "grad_scaler") {
-    config_.hysteresis = 1;
-    config_.min = 0;
-  }
+  if (config.rule != "deepspeed") config_.hysteresis = 1;
+  if (config.rule == "grad_scaler") config_.min = 0;
   const bool fixed = config.fixed > 0;
   state_.scale = fixed ? config.fixed : std::ldexp(1, static_cast<int>(config.initial_power));
   state_.hysteresis = config_.hysteresis;
@@ -34,7 +33,7 @@ bool LossScaler::update(bool overflowed) {
   if (overflowed) {
     if (state_.hysteresis > 1) {
       --state_.hysteresis;
-    } else if (state_.scale == config_.min) {
+    } else if (state_.scale == config_.min && config_.rule != "fp16_optimizer") {
       return false;
     } else {
       state_.scale = std::max(state_.scale / kFactor, config_.min);

@@ -1,6 +1,6 @@
 // The scale of the loss in fp16 runs: the gradients of fp16 activations are multiplied by it, so
 // that small ones do not become zero. It falls when gradients overflow, and grows again later, by
-// the rule of DeepSpeed or by that of PyTorch's GradScaler with its default factors.
+// a rule of DeepSpeed or by that of PyTorch's GradScaler with its default factors.
 //
 //   LossScaler scaler(config);
 //   ... a step with the factor scaler.scale() ...
@@ -34,8 +34,11 @@ class LossScaler {
   // last step that did not overflow). It doubles after window + 1 steps without an overflow, and
   // then after every further `window` steps.
   //
+  // "fp16_optimizer": "deepspeed" with a hysteresis of 1. A step that overflows at `min` leaves the
+  // scale as it is.
+  //
   // Returns false, and changes nothing, if the scale would have to fall although it is at `min`
-  // already.
+  // already, except with "fp16_optimizer".
   bool update(bool overflowed);
 
   // Return and set what a checkpoint keeps. A static scale stays that of the configuration.

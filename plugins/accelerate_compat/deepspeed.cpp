@@ -139,8 +139,8 @@ class Translation {
       line(kPrecision, "precision.param = \"fp16\"");
       if (config_.is_given(kFile)) return;
       for (const char* text : kLossScale) line(kPrecision, text);
-      // At stage 0 DeepSpeed's FP16_Optimizer halves the scale with every overflow.
-      line(kPrecision, concat("loss_scale.hysteresis = ", stage_ == 0 ? 1 : 2));
+      if (stage_ == 0) return line(kPrecision, "loss_scale.rule = \"fp16_optimizer\"");
+      for (const char* text : kLossScaleOfStages) line(kPrecision, text);
     } else if (*precision == "NO" || *precision == "FALSE") {
       if (!config_.is_given(kFile)) line(kPrecision, "precision.param = \"fp32\"");
     } else {
@@ -152,11 +152,12 @@ class Translation {
   static constexpr const char* kSection = "deepspeed_config.";
   static constexpr const char* kOffload[] = {"offload_optimizer", "offload_param"};
   static constexpr const char* kLossScale[] = {"loss_scale.static = 0.0",
-                                               "loss_scale.rule = \"deepspeed\"",
                                                "loss_scale.initial_power = 16",
                                                "loss_scale.window = 1000",
-                                               "loss_scale.consecutive_hysteresis = false",
                                                "loss_scale.min = 1.0"};
+  static constexpr const char* kLossScaleOfStages[] = {"loss_scale.rule = \"deepspeed\"",
+                                                       "loss_scale.hysteresis = 2",
+                                                       "loss_scale.consecutive_hysteresis = false"};
 
   const AccelerateConfig& config_;
   const YokePlan& plan_;

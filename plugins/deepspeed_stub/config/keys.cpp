@@ -70,7 +70,7 @@ constexpr Key kKeys[] = {
     {"fp16.loss_scale", kRun, kNumber, "0", "means loss_scale.static"},
     {"fp16.initial_scale_power", kRun, kInt, "16", "means loss_scale.initial_power"},
     {"fp16.loss_scale_window", kRun, kInt, "1000", "means loss_scale.window"},
-    {"fp16.hysteresis", kRun, kInt, "2", "means loss_scale.hysteresis; no effect at stage 0, where it is 1"},
+    {"fp16.hysteresis", kRun, kInt, "2", "means loss_scale.hysteresis; no effect at stage 0, where loss_scale.rule = \"fp16_optimizer\""},
     {"fp16.consecutive_hysteresis", kRun, kBool, "false", "means loss_scale.consecutive_hysteresis; no effect at stage 0"},
     {"fp16.min_loss_scale", kRun, kNumber, "1", "means loss_scale.min"},
     {"fp16.fp16_master_weights_and_grads", kRefused, kBool, "false", "fp16 master weights are not supported; they are always fp32"},

@@ -1,6 +1,5 @@
-// At ZeRO stages 1 to 3 DeepSpeed scales with its DynamicLossScaler. At stage 0 its FP16_Optimizer
-// does, which halves the scale with every overflow and doubles it as DynamicLossScaler does: in the
-// terms of a run file, the same rule with a hysteresis of 1.
+// At ZeRO stages 1 to 3 DeepSpeed scales with its DynamicLossScaler, at stage 0 with its
+// FP16_Optimizer or FP16_UnfusedOptimizer, which have one rule. Each has its rule in a run file.
 #include "plugins/deepspeed_stub/config/loss_scale.hpp"
 
 #include <algorithm>
@@ -53,9 +52,10 @@ std::vector<HostKey> loss_scale_keys(const DsConfig& config, int32_t param_dtype
   std::vector<HostKey> keys{host_key(config, {"fp16.loss_scale", "loss_scale.static"})};
   // A static scale ignores all other settings.
   if (keys.front().value.get<double>() > 0) return keys;
-  keys.push_back({"fp16.enabled", "loss_scale.rule", "deepspeed"});
-  if (config.zero_stage() == 0)
-    keys.push_back({"zero_optimization.stage", "loss_scale.hysteresis", 1});
+  const bool unpartitioned = config.zero_stage() == 0;
+  keys.push_back({unpartitioned ? "zero_optimization.stage" : "fp16.enabled",
+                  "loss_scale.rule",
+                  unpartitioned ? "fp16_optimizer" : "deepspeed"});
   for (const Setting& setting : kDynamic) {
     if (config.is_auto(setting.path) || lacks_hysteresis(config, setting.path)) continue;
     keys.push_back(host_key(config, setting));

@@ -57,12 +57,13 @@ TEST(Deepspeed, HasTheDefaultsOfAccelerateAndTheLossScaleOfDeepSpeed) {
                                    EndsWith("loss_scale.min = 1.0")));
 }
 
-TEST(Deepspeed, StageZeroHasNoHysteresis) {
+TEST(Deepspeed, StageZeroScalesByTheRuleOfFp16Optimizer) {
   PlanRequest run(2,
                   "distributed_type: DEEPSPEED\nmixed_precision: fp16\n"
                   "deepspeed_config: {zero_stage: 0}\n");
   EXPECT_THAT(run.ask(), ElementsAre(kUseImport));
-  EXPECT_THAT(run.lines, Contains(EndsWith("loss_scale.hysteresis = 1")));
+  EXPECT_THAT(run.lines, Contains(EndsWith("loss_scale.rule = \"fp16_optimizer\"")));
+  EXPECT_THAT(run.lines, ::testing::Not(Contains(HasSubstr("hysteresis"))));
 }
 
 TEST(Deepspeed, StageZeroHasReplicas) {

@@ -36,6 +36,14 @@ INSTANTIATE_TEST_SUITE_P(
         file("[precision]\nparam = \"fp16\"\n[loss_scale]\nrule = \"grad_scaler\"\nmin = 2",
              "loss_scale.min = 2.0 (run.toml:7) has no effect with loss_scale.rule = "
              "\"grad_scaler\" (run.toml:6); remove one of them"),
+        file("[precision]\nparam = \"fp16\"\n[loss_scale]\nrule = \"fp16_optimizer\"\nhysteresis = "
+             "1",
+             "loss_scale.hysteresis = 1 (run.toml:7) has no effect with loss_scale.rule = "
+             "\"fp16_optimizer\" (run.toml:6); remove one of them"),
+        file("[precision]\nparam = \"fp16\"\n[loss_scale]\nrule = \"fp16_optimizer\"\n"
+             "initial_power = 2\nmin = 8",
+             "loss_scale.min = 8.0 (run.toml:8) is above the initial scale, 2 to the power of "
+             "loss_scale.initial_power = 2 (run.toml:7)"),
         file("[precision]\nparam = \"fp16\"\n[loss_scale]\ninitial_power = 2\nmin = 8",
              "loss_scale.min = 8.0 (run.toml:7) is above the initial scale, 2 to the power of "
              "loss_scale.initial_power = 2 (run.toml:6)"),

@@ -58,12 +58,11 @@ TEST(LossScale, HasTheValuesOfTheFile) {
 }
 
 // At stage 0 DeepSpeed scales with FP16_Optimizer, not with DynamicLossScaler.
-TEST(LossScale, HasNoHysteresisAtStage0) {
+TEST(LossScale, HasTheRuleOfFp16OptimizerAtStage0) {
   const std::vector<std::string> lines{"precision.param = \"fp16\"",
                                        "parallel_backend = \"deepspeed_stub\"",
                                        "loss_scale.static = 0.0",
-                                       "loss_scale.rule = \"deepspeed\"",
-                                       "loss_scale.hysteresis = 1",
+                                       "loss_scale.rule = \"fp16_optimizer\"",
                                        "loss_scale.initial_power = 16",
                                        "loss_scale.window = 1000",
                                        "loss_scale.min = 1.0"};

@@ -16,13 +16,16 @@ struct Iterations {
   explicit Iterations(const LossScaleConfig& c)
       : config(c),
         scale(std::ldexp(1, static_cast<int>(c.initial_power))),
-        hysteresis(c.hysteresis) {}
+        hysteresis(c.hysteresis) {
+    if (c.rule == "fp16_optimizer") config.hysteresis = hysteresis = 1;
+  }
 
   // Returns false where DeepSpeed ends the run.
   bool update(bool overflowed) {
     if (overflowed) {
       if (config.hysteresis == 1 || hysteresis == 1) {
-        if (scale == config.min) return false;
+        // At ZeRO stage 0 DeepSpeed has no hysteresis and never ends the run.
+        if (scale == config.min && config.rule == "deepspeed") return false;
         scale = std::max(scale / 2, config.min);
       } else {
         --hysteresis;
@@ -52,13 +55,14 @@ LossScaleConfig any_config() {
   c.hysteresis = *rc::gen::inRange(1, 5);
   c.consecutive_hysteresis = *rc::gen::arbitrary<bool>();
   c.min = *rc::gen::element(0.0, 0.25, 1.0);
-  c.rule = *rc::gen::element(std::string("deepspeed"), std::string("grad_scaler"));
+  c.rule = *rc::gen::element(
+      std::string("deepspeed"), std::string("fp16_optimizer"), std::string("grad_scaler"));
   return c;
 }
 
 RC_GTEST_PROP(LossScaler, CountsAsDeepSpeedDoes, ()) {
   LossScaleConfig config = any_config();
-  config.rule = "deepspeed";
+  config.rule = *rc::gen::element(std::string("deepspeed"), std::string("fp16_optimizer"));
   LossScaler scaler(config);
   Iterations expected(config);
   int64_t skipped = 0;
@@ -125,6 +129,23 @@ TEST(LossScaler, EndsTheRunAtItsMinimum) {
   const LossScaleState before = scaler.state();
   EXPECT_FALSE(scaler.update(true));
   EXPECT_EQ(scaler.state(), before);
+}
+
+TEST(LossScaler, StaysAtItsMinimumAsFp16OptimizerDoes) {
+  LossScaleConfig config;
+  config.rule = "fp16_optimizer";
+  config.initial_power = 2;
+  config.min = 1.5;
+  config.window = 2;
+  LossScaler scaler(config);
+  for (const double scale : {4.0, 2.0, 1.5, 1.5, 1.5}) {
+    EXPECT_EQ(scaler.scale(), scale);
+    ASSERT_TRUE(scaler.update(true));
+  }
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(scaler.scale(), i < 3 ? 1.5 : 3) << i;
+    ASSERT_TRUE(scaler.update(false));
+  }
 }
 
 TEST(LossScaler, NeverGrowsToInfinity) {

@@ -115,6 +115,18 @@ TEST_F(SkippedStepsTest, NamesTheStepsThatOverflowedAtTheMinimum) {
               AllOf(HasSubstr("loss_scale.min = 1"), HasSubstr("overflowed: 5, 6")));
 }
 
+TEST_F(SkippedStepsTest, SkipsStepsAtTheMinimumByTheRuleOfFp16Optimizer) {
+  RunConfig run = fp16();
+  run.loss_scale.rule = "fp16_optimizer";
+  run.loss_scale.initial_power = 0;
+  run.train.max_skipped = 3;
+  SkippedSteps skipped(run, 1, log_);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(skipped.after(5, overflow(1)));
+  EXPECT_FALSE(skipped.after(5, good(1)));
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(skipped.after(6, overflow(1)));
+  EXPECT_THAT(error_of([&] { skipped.after(6, overflow(1)); }), HasSubstr("train.max_skipped = 3"));
+}
+
 TEST_F(SkippedStepsTest, ABackendMustUseTheScaleThatItIsGiven) {
   SkippedSteps skipped(fp16(), 1, log_);
   EXPECT_THAT(error_of([&] { skipped.after(1, good(0)); }, YOKE_INTERNAL),
