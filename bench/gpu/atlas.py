@@ -5,9 +5,9 @@ fast the step could be if nothing but these kernels took time.
     bench/gpu/atlas.py [--budget 90] [-o atlas.json]
     bench/gpu/atlas.py --device cpu --tiny     toy sizes on a CPU: only tests this program
 
-Products: all shapes of an 8B, a 1B and a 150M model, forward, dgrad and wgrad, in bf16, in bf16 with an fp32 result,
-and in fp8. Kernels: attention by backend, RMSNorm, SwiGLU, cross entropy, AdamW, copies, launches and graphs. An
-operation that the device or this torch lacks becomes a row with the error. Measurements that do not fit into the
+Products: all shapes of an 8B, a 1B and a 150M model, forward, dgrad and wgrad, in bf16 and fp8, and wgrad in bf16 with an
+fp32 result, written or added to. Kernels: attention by backend, RMSNorm, SwiGLU, rotary embedding, cross entropy, AdamW,
+copies, launches and graphs. An operation that the device or this torch lacks becomes a row with the error. Measurements that do not fit into the
 budget are left out and listed. Needs torch.
 """
 import argparse

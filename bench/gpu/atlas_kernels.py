@@ -10,9 +10,12 @@ from card import ATTENTION, TOY_ATTENTION
 
 BACKENDS = {"cuDNN": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION}
-# (tokens, width, width of the feed-forward layer, vocabulary)
-MODELS = {"8b": (8192, 4096, 14336, 128256), "1b": (16384, 2048, 8192, 128256), "150m": (8192, 1024, 2688, 32000)}
-TOY_MODELS = {"toy": (64, 32, 96, 128)}
+# (tokens, width, width of queries and keys, width of the feed-forward layer, vocabulary)
+MODELS = {"8b": (8192, 4096, 5120, 14336, 128256), "1b": (16384, 2048, 2560, 8192, 128256),
+          "150m": (8192, 1024, 2048, 2688, 32000), "150m, 64k tokens": (65536, 1024, 2048, 2688, 32000),
+          "150m, 1k tokens": (1024, 1024, 2048, 2688, 32000)}
+TOY_MODELS = {"toy": (64, 32, 64, 96, 128)}
+HEAD = 64  # width of a head; the time does not depend on it
 LOSS_TOKENS = 2048  # rows of logits of the measured losses
 PARAMETERS, TOY_PARAMETERS = 1 << 28, 1 << 12
 GRAPH_NODES = 1000
@@ -58,6 +61,20 @@ def swiglu(tokens, width, direction):
     def make(device):
         inputs = [random(tokens, width, device=device, grad=True) for _ in range(2)]
         return forward_and_backward(inputs, lambda gate, up: F.silu(gate) * up)[direction == "backward"]
+    return make
+
+
+def rotate(x, cos, sin):
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def rotary(tokens, elements, direction):
+    """Queries and keys are one tensor."""
+    def make(device):
+        x = random(tokens, elements // HEAD, HEAD, device=device, grad=True)
+        cos, sin = (random(tokens, 1, HEAD // 2, device=device) for _ in range(2))
+        return forward_and_backward((x,), lambda x: rotate(x, cos, sin))[direction == "backward"]
     return make
 
 
@@ -117,10 +134,11 @@ def attention_rows(tiny):
 
 
 def elementwise_rows(tiny):
-    for model, (tokens, width, ffn, vocabulary) in (TOY_MODELS if tiny else MODELS).items():
+    for model, (tokens, width, heads, ffn, vocabulary) in (TOY_MODELS if tiny else MODELS).items():
         rows = min(tokens, LOSS_TOKENS)
         for what, make, sizes, item, moved in (("rms_norm", norm, (tokens, width), 2, (2, 3)),
                                                ("silu * up", swiglu, (tokens, ffn), 2, (3, 5)),
+                                               ("rotary q k", rotary, (tokens, heads), 2, (2, 2)),
                                                ("cross entropy", loss, (rows, vocabulary), 2, (1, 2))):
             for direction, times in zip(("forward", "backward"), moved, strict=True):
                 row = {"group": "elementwise", "model": model, "what": what, "direction": direction, "kind": "bf16",

@@ -23,7 +23,8 @@ SIZE, TINY_SIZE = 8192, 256
 # (batch, heads, heads of keys and values, sequence, width of a head) of the models that are tested and measured.
 TOY_ATTENTION = {"tiny": (8, 8, 4, 64, 8)}
 ATTENTION = {"8b, s 8192": (1, 32, 8, 8192, 128), "8b, s 1024": (8, 32, 8, 1024, 128), "1b, s 2048": (8, 32, 8, 2048, 64),
-             "1b, s 8192": (2, 32, 8, 8192, 64), "150m, s 1024": (8, 16, 16, 1024, 64), **TOY_ATTENTION}
+             "1b, s 8192": (2, 32, 8, 8192, 64), "150m, s 1024": (8, 16, 16, 1024, 64),
+             "150m, 64k tokens": (64, 16, 16, 1024, 64), "150m, 1k tokens": (1, 16, 16, 1024, 64), **TOY_ATTENTION}
 CHOICES = {0: "math", 1: "flash", 2: "efficient", 3: "cuDNN"}  # at::SDPBackend
 
 
