@@ -7,8 +7,8 @@ fast the step could be if nothing but these kernels took time.
 
 Products: all shapes of an 8B, a 1B and a 150M model, forward, dgrad and wgrad, in bf16 and fp8, and wgrad in bf16 with an
 fp32 result, written or added to. Kernels: attention by backend, RMSNorm, SwiGLU, rotary embedding, cross entropy, AdamW,
-copies, launches and graphs. An operation that the device or this torch lacks becomes a row with the error. Measurements that do not fit into the
-budget are left out and listed. Needs torch.
+copies, launches and graphs. An operation that the device or this torch lacks becomes a row with the error. Measurements
+that do not fit into the budget are left out and listed. Needs torch.
 """
 import argparse
 import collections

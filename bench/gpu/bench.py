@@ -9,7 +9,8 @@ mfu      every workload eager, captured (ptd.cuda_graph), captured with the fast
          (train.tune_products), and with recomputation: step time, MFU relative to the data sheet and to the rate of a
          large matrix product in this run, memory beside its prediction
 kernels  traces of three steps: the kernels that take the most time, how long the device is idle, waits of the host
-peer     llama-150m with 1k and 64k tokens against eager PyTorch (eager.py), interleaved (A B C A B C)
+peer     llama-150m with 1k and 64k tokens against eager PyTorch (eager.py), interleaved (A B C A B C); then with 1k tokens
+         against torch.compile(mode="max-autotune"), which takes minutes to compile
 
 Prints Markdown tables. The most valuable rows come first, and rows that do not fit into the budget are left out and
 listed. Needs torch in this Python. A row that fails is listed, and the exit code is 1. The exit code is 4 if the losses
@@ -33,7 +34,7 @@ import report  # noqa: E402
 import step_trace  # noqa: E402
 from harness import DEFAULT_YOKE, require_yoke, write_json  # noqa: E402
 from runs import Runner  # noqa: E402
-from workloads import PEERS, TRACED, VARIANTS, WORKLOADS, causal_saving, variants  # noqa: E402
+from workloads import COMPILED, EAGER, PEERS, TRACED, VARIANTS, WORKLOADS, causal_saving, variants  # noqa: E402
 
 PARTS = ("mfu", "kernels", "peer")
 EXIT_GATE = 4
@@ -65,10 +66,10 @@ class Bench:
         self.results = {"date": str(datetime.date.today()), "yoke": runner.version(), "tiny": options.tiny, "failed": {},
                         "left_out": []}
 
-    def row(self, name, workload, measure, runs=1):
+    def row(self, name, workload, measure, runs=1, more=0):
         """Returns the figures of a row, None if it fails or does not fit into the budget. `runs` is the number of runs
-        that it needs."""
-        expected = runs * self.took.get(workload.name, workload.expected(self.options.tiny))
+        that it needs, `more` the seconds that it needs beside them."""
+        expected = more + runs * self.took.get(workload.name, workload.expected(self.options.tiny))
         begin = time.monotonic()
         if begin + expected > self.end:
             self.results["left_out"].append(name)
@@ -79,7 +80,7 @@ class Bench:
         except (SystemExit, subprocess.TimeoutExpired) as e:
             self.results["failed"][name] = str(e)
             return None
-        self.took[workload.name] = (time.monotonic() - begin) / runs
+        self.took[workload.name] = max(0, time.monotonic() - begin - more) / runs
         return figures
 
     # ---- The parts; each yields its figures after every row ----
@@ -122,20 +123,21 @@ class Bench:
 
     def peer(self):
         compared = {}
-        programs = ("PyTorch", *(name for name in variants(self.options.device) if "recompute" not in name))
-        for name in PEERS:
+        for name, peer in PEERS.items():
+            workload = WORKLOADS[peer.workload]
+            programs = (peer.program, *(own for own in variants(self.options.device) if "recompute" not in own))
             runs = {program: [] for program in programs}
             for number in range(self.options.rounds):
-                of_round = self.row(f"{name} against PyTorch, round {number + 1}", WORKLOADS[name],
-                                    lambda: self.round(WORKLOADS[name], programs), len(programs))
+                of_round = self.row(f"{peer.workload} against {peer.program}, round {number + 1}", workload,
+                                    lambda: self.round(workload, programs), len(programs), peer.compiling)
                 for program, run in (of_round or {}).items():
                     runs[program].append(run)
-            if runs["PyTorch"]:
-                compared[name] = compare(runs, PEERS[name])
+            if runs[peer.program]:
+                compared[name] = compare(runs, peer)
             yield compared
 
     def round(self, workload, programs):
-        return {program: self.runner.eager(workload) if program == "PyTorch"
+        return {program: self.runner.eager(workload, program == COMPILED) if program in (EAGER, COMPILED)
                 else self.runner.logged(workload, VARIANTS[program]) for program in programs}
 
     # ---- All parts ----
@@ -158,14 +160,14 @@ class Bench:
         return self.results
 
 
-def compare(runs, targets):
+def compare(runs, peer):
     """Returns the figures of interleaved runs {program: [Logged]}; the ratios are those of the single rounds."""
     medians = {program: [statistics.median(run.seconds) for run in of_program] for program, of_program in runs.items()}
-    peer = runs["PyTorch"][0]
+    other = runs[peer.program][0]
     return {program: {
         "step_ms": [1e3 * second for run in of_program for second in run.seconds], "peak_bytes": of_program[0].peak,
-        "ratio": [other / own for own, other in zip(medians[program], medians["PyTorch"], strict=True)],
-        "target": targets.get(program), "loss_difference": largest_difference(of_program[0], peer)}
+        "ratio": [theirs / own for own, theirs in zip(medians[program], medians[peer.program], strict=True)],
+        "target": peer.targets.get(program), "loss_difference": largest_difference(of_program[0], other)}
         for program, of_program in runs.items()}
 
 

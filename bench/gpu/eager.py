@@ -2,9 +2,10 @@
 """Performs the training of `yoke train bench/gpu/llama_150m.toml` in eager PyTorch: the same model, initial values,
 tokens and step. It uses bf16 parameters with fp32 master copies, fused AdamW, flash attention by SDPA, foreach
 operators for clipping and copies, and pinned batches. The host waits for the device only when it reads the loss, every
---every steps.
+--every steps. With --compile, forward, loss and backward are compiled by torch.compile(mode="max-autotune"), which also
+captures them as CUDA graphs.
 
-    eager.py --model llama-150m --data tokens.bin --out metrics.jsonl [--device cuda|cpu] [...]
+    eager.py --model llama-150m --data tokens.bin --out metrics.jsonl [--device cuda|cpu] [--compile] [...]
 
 Writes a JSON object every --every steps, with the names of Yoke's metrics.jsonl: step, loss, step_seconds (mean since
 the previous object) and memory (peak bytes of tensors on the device).
@@ -32,6 +33,7 @@ def parse_arguments():
     parser.add_argument("--data", required=True, help="uint16 token ids")
     parser.add_argument("--out", required=True)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--seq-len", type=int, default=1024)
@@ -52,6 +54,8 @@ class Trainer:
         self.parameters = list(self.model.parameters())
         for master in self.masters:
             master.grad = torch.zeros_like(master)
+        self.compiled = options.compile
+        self.loss = torch.compile(self.eager_loss, mode="max-autotune") if options.compile else self.eager_loss
         self.optimizer = torch.optim.AdamW(self.masters, lr=options.lr, fused=True, **ADAMW)
 
     def batch(self, step):
@@ -60,11 +64,15 @@ class Trainer:
             return on_cpu
         return [t.contiguous().pin_memory().to(self.device, non_blocking=True) for t in on_cpu]
 
+    def eager_loss(self, tokens, targets):
+        logits = self.model(tokens)
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
     def step(self, step):
         """Runs a step and returns the loss, which is still on the device."""
-        tokens, targets = self.batch(step)
-        logits = self.model(tokens)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+        if self.compiled:
+            torch.compiler.cudagraph_mark_step_begin()  # the tensors of the step before may be overwritten
+        loss = self.loss(*self.batch(step))
         loss.backward()
         with torch.no_grad():
             torch._foreach_copy_([master.grad for master in self.masters], [p.grad for p in self.parameters])

@@ -1,5 +1,5 @@
 """Creates the tables that bench.py prints: one of the rates, one of the kernels of each trace, and one of the ratios to
-eager PyTorch."""
+PyTorch."""
 from harness import spread
 
 PRINTED_KERNELS, NAME_WIDTH = 8, 80  # all TOP rows with whole names are in the JSON file
@@ -53,10 +53,10 @@ def kernel_lines(name, figures):
 
 
 def peer_table(compared, loss_bound):
-    header = ["workload", "program", "step, ms", "step rate over eager PyTorch's", "target",
+    header = ["workload", "program", "step, ms", "step rate over PyTorch's", "target",
               f"largest relative difference of losses ({loss_bound:g})", "peak memory"]
     return markdown(header, [
-        [name, program if program == "PyTorch" else f"yoke, {program}", spread(own["step_ms"]),
+        [name, program if program.startswith("PyTorch") else f"yoke, {program}", spread(own["step_ms"]),
          f"{spread(own['ratio'])}x", f"{own['target']}x" if own["target"] else "",
          f"{own['loss_difference']:.1e}", gib(own["peak_bytes"])]
         for name, programs in compared.items() for program, own in programs.items()])

@@ -96,14 +96,15 @@ class Runner:
             raise SystemExit(f"yoke plan {workload.run_file.name} ended with {done.returncode}: {done.stderr.strip()[-300:]}")
         return json.loads(done.stdout)["forecast"]["ranks"][0]["peak_bytes"]
 
-    def eager(self, workload):
-        """Runs the same steps in eager PyTorch."""
+    def eager(self, workload, compiled):
+        """Runs the same steps in PyTorch, eager or compiled."""
         config = self.config(workload, {})
         self.count += 1
         out = self.folder / f"eager{self.count}.jsonl"
         flags = {"--model": config["model.preset"], "--data": config["data.path"], "--out": out, "--device": self.device,
                  "--steps": config["train.steps"], "--every": config["metrics.every"],
                  "--seq-len": config["data.seq_len"], "--global-batch": config["train.global_batch"]}
-        command = [sys.executable, HERE / "eager.py", *(word for pair in flags.items() for word in pair)]
+        command = [sys.executable, HERE / "eager.py", *(word for pair in flags.items() for word in pair),
+                   *(["--compile"] if compiled else [])]
         run_program("eager.py", command, out.with_suffix(".log"), threads=self.threads)
         return read_log(out, self.device)

@@ -5,6 +5,7 @@ import sys
 import tempfile
 import types
 import unittest
+import unittest.mock
 
 sys.dont_write_bytecode = True
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -35,8 +36,8 @@ class Fake:
             raise SystemExit("no room")
         return runs.Logged({50: 2.0, 51: 9.0}, [SECONDS] * 3, 97, FLOPS, TOKENS)
 
-    def eager(self, workload):
-        return runs.Logged({50: 2.5, 51: 2.5}, [2 * SECONDS] * 3, 200)
+    def eager(self, workload, compiled):
+        return runs.Logged({50: 2.5, 51: 2.5}, [(1.5 if compiled else 2) * SECONDS] * 3, 200)
 
     def config(self, workload, keys):
         return self.real.config(workload, keys)
@@ -97,6 +98,37 @@ class Bench(unittest.TestCase):
         self.assertEqual(launches["captured"]["ratio"], [2.0] * 3)
         self.assertEqual((launches["captured"]["target"], throughput["captured"]["target"]), (2.0, 1.0))
         self.assertAlmostEqual(launches["eager"]["loss_difference"], 0.2)
+
+    def test_compares_with_the_compiled_peer_last(self):
+        results = self.measure("peer", rounds=2)
+        self.assertEqual(list(results["peer"])[-1], "150m, 1k tokens, compiled")
+        compiled = results["peer"]["150m, 1k tokens, compiled"]
+        self.assertEqual({program: (own["ratio"], own["target"]) for program, own in compiled.items()},
+                         {"PyTorch, compiled": ([1.0] * 2, None), "eager": ([1.5] * 2, None),
+                          "captured": ([1.5] * 2, 1.0), "captured, tuned": ([1.5] * 2, 1.0)})
+        printed = [line for line in results["table"] if line.startswith("| 150m, 1k tokens, compiled | ")]
+        self.assertEqual([line.split(" | ")[1] for line in printed],
+                         ["PyTorch, compiled", "yoke, eager", "yoke, captured", "yoke, captured, tuned"])
+
+    def test_leaves_out_the_compiled_peer_if_there_is_no_time_to_compile(self):
+        results = self.measure("peer", budget=100)
+        self.assertEqual(results["left_out"], ["150m, 1k tokens against PyTorch, compiled, round 1"])
+        self.assertEqual(list(results["peer"]), ["150m, 1k tokens", "150m, 64k tokens"])
+
+
+class PeerProgram(unittest.TestCase):
+    def command(self, compiled):
+        commands = []
+        runner = runs.Runner("yoke", "cuda", False, "/tmp")
+        runner.data = lambda vocab: "tokens"
+        with unittest.mock.patch.object(runs, "run_program", lambda name, command, *_, **__: commands.append(command)), \
+                unittest.mock.patch.object(runs, "read_log"):
+            runner.eager(workloads.WORKLOADS["150m, 1k tokens"], compiled)
+        return commands[0]
+
+    def test_is_compiled_on_request(self):
+        self.assertIn("--compile", self.command(compiled=True))
+        self.assertNotIn("--compile", self.command(compiled=False))
 
 
 class Workloads(unittest.TestCase):

@@ -306,5 +306,5 @@ STEPS = [Step(doctor, on_card=25, on_cpu=10, limit=120),
          Step(mfu, on_card=150, on_cpu=60, limit=560, elastic=True),
          Step(kernels, on_card=60, on_cpu=30, limit=240, elastic=True),
          Step(repeats, on_card=60, on_cpu=40, limit=240),
-         Step(peer, on_card=90, on_cpu=30, limit=300, elastic=True),
+         Step(peer, on_card=90, on_cpu=30, limit=560, elastic=True),
          Step(sanitizer, on_card=120, on_cpu=5, limit=240)]
