@@ -5,9 +5,10 @@ Both emulate the products on the CPU. A sum in another order moves some numbers 
 the difference grows, so only the first step is a sharp test. Torchao itself, started from parameters that differ by
 1e-7, has losses that differ by up to 2e-4 in 20 steps with this learning rate, and by up to 4e-3 with 1e-3.
 
-In bf16 every operator between the products rounds, and both sides round differently: Yoke's SwiGLU rounds once, and its
-gradients of inputs are added in fp32, torchao's in bf16. So both are compared with the same recipe in fp64, from the
-same bf16 parameters: Yoke may not be much farther from it than torchao.
+Where such numbers show in the first step in fp32, which depends on the order in which the processor's library adds,
+both sides are compared with the same recipe in fp64: Yoke may not be much farther from it than torchao. So they are in
+bf16, from the same bf16 parameters, because every operator between the products rounds there, and both sides round
+differently: Yoke's SwiGLU rounds once, and its gradients of inputs are added in fp32, torchao's in bf16.
 """
 import math
 import unittest
@@ -29,9 +30,12 @@ except ImportError as error:
 STEPS, BATCH, SEQ_LEN, HOLDOUT, SEED, LR, CLIP = 20, 4, 32, 0.05, 7, 3e-4, 1.0
 ADAMW = {"betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 # Bounds of the relative difference of losses: of the first step, of any step.
-BOUNDS = {"fp32": (2e-6, 1e-3), "bf16": (1e-2, 1e-2)}
-# How much farther from fp64 than torchao's first step Yoke's may be in bf16, and what is near in any case.
-FARTHER, NEAR = 1.5, 1e-5
+BOUNDS = {"fp32": (1e-4, 1e-3), "bf16": (1e-2, 1e-2)}
+EQUAL = 2e-6  # a first step in fp32 in which no number has crossed a boundary of fp8
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# How much farther from fp64 than torchao's first step Yoke's may be, and what is near in any case: the effect of a few
+# numbers that cross a boundary.
+FARTHER, NEAR = 1.5, 5e-5
 TORCHAO_NAMES = {"tensorwise": "tensorwise", "rowwise": "rowwise", "rowwise_gw_hp": "rowwise_with_gw_hp"}
 
 
@@ -105,12 +109,12 @@ class ExactLinear(torch.autograd.Function):
         return dx.view_as(ctx.saved_tensors[0]), dw, None
 
 
-def exact_first_step(data, recipe):
-    """Returns (loss, gradient norm) of the first step in fp64, with bf16 parameters."""
+def exact_first_step(data, recipe, dtype):
+    """Returns (loss, gradient norm) of the first step in fp64, with the parameters of a model in dtype."""
     model = llama.build(llama.SHAPES["tiny"], SEQ_LEN, SEED, torch.float64)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.copy_(parameter.bfloat16())
+            parameter.copy_(parameter.to(dtype))
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and name != "lm_head":
             module.forward = lambda x, module=module: ExactLinear.apply(x, module.weight, recipe)
@@ -134,7 +138,7 @@ class Fp8(support.OracleTest):
         return [(m["loss"], m["grad_norm"]) for m in support.read_lines(run / "metrics.jsonl")]
 
     def check(self, recipe, dtype):
-        theirs = train_torchao(self.text, recipe, {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype])
+        theirs = train_torchao(self.text, recipe, DTYPES[dtype])
         ours = self.yoke(recipe, dtype)
         first, later = BOUNDS[dtype]
         differences = [[abs(a - b) / b for a, b in zip(us, them, strict=True)]
@@ -143,19 +147,19 @@ class Fp8(support.OracleTest):
         print(f"{recipe}, {dtype}: first step {losses[0]:.2g}, gradient norm {differences[0][1]:.2g} (bound {first:g}); "
               f"{STEPS} steps {max(losses):.2g} (bound {later:g})", flush=True)
         self.assertLess(ours[-1][0], 0.9 * ours[0][0])
+        if dtype == "bf16" or max(differences[0]) > EQUAL:
+            self.check_rounding(recipe, dtype, ours[0], theirs[0])
         self.assertLess(max(differences[0]), first)
-        if dtype == "bf16":
-            self.check_rounding(recipe, ours[0], theirs[0])
         self.assertLess(max(losses), later)
         # The test could not fail if the recipe had no effect.
         plain = self.yoke(None, dtype)
         self.assertGreater(max(abs(a[0] - b[0]) / b[0] for a, b in zip(plain, theirs, strict=True)), 1e-5)
 
-    def check_rounding(self, recipe, ours, theirs):
-        exact = exact_first_step(self.text, recipe)
+    def check_rounding(self, recipe, dtype, ours, theirs):
+        exact = exact_first_step(self.text, recipe, DTYPES[dtype])
         for what, us, them, value in zip(("loss", "gradient norm"), ours, theirs, exact, strict=True):
             own, other = abs(us - value) / value, abs(them - value) / value
-            print(f"{recipe}, bf16, {what}: Yoke differs from fp64 by {own:.2g}, torchao by {other:.2g}", flush=True)
+            print(f"{recipe}, {dtype}, {what}: Yoke differs from fp64 by {own:.2g}, torchao by {other:.2g}", flush=True)
             self.assertLess(own, max(FARTHER * other, NEAR))
 
     def test_tensorwise(self):
