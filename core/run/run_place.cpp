@@ -1,6 +1,6 @@
 // The run folder and the checkpoint are chosen before any rank exists, because both can be wrong:
-// the checkpoint may belong to a different model, the run may be finished, or its configuration may
-// have changed. `yoke train` chooses in `yoke-worker --plan` and passes the result to all ranks.
+// the checkpoint may belong to a different model, or the configuration of the run may have changed.
+// `yoke train` chooses in `yoke-worker --plan` and passes the result to all ranks.
 // Under another launcher, rank 0 chooses and sends the result, or its error, to the other ranks.
 #include "core/run/run_place.hpp"
 
@@ -69,10 +69,13 @@ RunPlace continue_newest(const Job& job) {
   }
   require_same_run(job, runs.front(), newest, "checkpoint.resume = \"auto\"");
   if (newest.finished && newest.step >= job.config.run.train.steps) {
-    throw Refused(kExitUsage,
-                  concat("checkpoint.resume = \"auto\": ", runs.front(), " is finished (step ") +
-                      concat(newest.step, " of ", job.config.run.train.steps) +
-                      "); raise train.steps, or start a new run with checkpoint.resume=never");
+    // A scheduler may start a run again that has lost a rank after its last save. The ranks then
+    // make no step and end as those of a complete run.
+    warn(
+        concat("checkpoint.resume = \"auto\": ", runs.front(), " is finished (step ", newest.step) +
+        concat(" of ", job.config.run.train.steps, "), and nothing is left to do; ") +
+        "raise train.steps, or start a new run with checkpoint.resume=never");
+    return {runs.front(), newest.path};
   }
   require_usable(job, newest.path);
   return {runs.front(), newest.path};

@@ -176,7 +176,7 @@ std::string traffic(const YokePlan& plan, const YokeWrapResult& costs) {
 }
 
 std::string steps_text(const RunConfig& run, int64_t first_step) {
-  if (run.train.steps == 0) return "no steps";
+  if (first_step >= run.train.steps) return "no steps";
   return concat("steps ", first_step + 1, " to ", run.train.steps);
 }
 

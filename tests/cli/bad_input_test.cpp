@@ -156,11 +156,17 @@ TEST_F(Run, IsListedWithItsNumberOfStepsIfThatIsKnown) {
   EXPECT_THAT(alone, HasSubstr(checkpoint(4) + "  4 of 4 ")) << "it was saved after the last step";
 }
 
-TEST_F(Run, ThatIsFinishedIsNotResumed) {
+// A scheduler starts a run again that has lost a rank after its last save.
+TEST_F(Run, ThatIsFinishedHasNothingLeftToDo) {
   ASSERT_TRUE(here_.yoke(train({})).ending.ok());
+  const std::string metrics = read_file(here_.folder() / "runs/r/metrics.jsonl");
   const SubprocessResult again = here_.yoke(train({"checkpoint.resume=auto"}));
-  EXPECT_EQ(again.ending.exit_code, 2);
-  EXPECT_THAT(again.err, HasSubstr("finished"));
+  EXPECT_EQ(again.ending.exit_code, 0);
+  EXPECT_THAT(again.err, HasSubstr("runs/r is finished (step 4 of 4), and nothing is left to do"));
+  EXPECT_THAT(again.out + again.err,
+              ::testing::AllOf(HasSubstr("no steps"), Not(HasSubstr("saved"))));
+  EXPECT_EQ(read_file(here_.folder() / "runs/r/metrics.jsonl"), metrics);
+  EXPECT_FALSE(std::filesystem::exists(here_.folder() / "runs/r-2"));
 }
 
 TEST_F(Run, RefusesACheckpointOfAnotherModelAndKeepsIt) {
@@ -191,9 +197,6 @@ TEST_F(Run, RefusesToResumeUnderAnotherConfiguration) {
       here_.yoke(train({"train.global_batch=2", "train.lr=1e-3", "checkpoint.resume=auto"}));
   EXPECT_EQ(other.ending.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("another configuration (train.global_batch = 2 (4 before));"));
-  const SubprocessResult finished = here_.yoke(train({"checkpoint.resume=auto"}));
-  EXPECT_EQ(finished.ending.exit_code, 2);
-  EXPECT_THAT(finished.err, HasSubstr("is finished (step 4 of 4); raise train.steps"));
 }
 
 // Steps and learning rate may change; the run then continues in its folder.
