@@ -187,8 +187,7 @@ std::vector<Key> training_keys() {
        "deepspeed|fp16_optimizer|grad_scaler",
        0,
        "how the loss scale changes: as in DeepSpeed at ZeRO stages 1 to 3, as there at stage 0, or "
-       "as "
-       "PyTorch's GradScaler changes it"},
+       "as PyTorch's GradScaler changes it"},
       {"loss_scale.initial_power",
        FIELD(loss_scale.initial_power),
        Range{0, 100},
