@@ -47,7 +47,8 @@ PtdOptions::PtdOptions(const Options& options, int32_t pp_degree)
                                                                 : SequenceExchange::kAllGather,
            .order = options.string("cp_order") == "head_tail" ? SequenceOrder::kHeadTail
                                                               : SequenceOrder::kPlain,
-           .log_ops = options.boolean("debug_ops")} {}
+           .log_ops = options.boolean("debug_ops"),
+           .tp_pieces = static_cast<int>(options.integer("tp_pieces"))} {}
 
 const std::vector<const YokeOptionInfo*>& option_infos() {
   static const YokeOptionInfo infos[] = {
@@ -100,6 +101,14 @@ const std::vector<const YokeOptionInfo*>& option_infos() {
           "true",
           "",
           "with tp_degree > 1: the loss is computed on logits that stay cut along the vocabulary"),
+      option_info(YOKE_OPTION_INT,
+                  "tp_pieces",
+                  "1",
+                  "",
+                  "with tp_degree > 1 and sequence_parallel: number of pieces in which activations "
+                  "are gathered and reduced over tp, each while the product with another piece is "
+                  "computed; 1 = no overlap",
+                  {1, 1024}),
       option_info(
           YOKE_OPTION_BOOL,
           "shard_over_cp",

@@ -106,6 +106,17 @@ void check_recording(const YokePlan& plan, const PtdOptions& options, PlanReport
                   "a step with tensor or context parallelism cannot be recorded yet");
 }
 
+// Without sequence parallelism activations are all-reduced, which no piece of a product can begin.
+void check_pieces(const YokePlan& plan, const PtdOptions& options, PlanReport& report) {
+  const MeshOptions& mesh = options.mesh;
+  if (plan.degree[YOKE_TP] > 1 && mesh.tp_pieces > 1 && !mesh.sequence_parallel)
+    report.refuse("ptd.tp_pieces",
+                  concat(mesh.tp_pieces),
+                  "1 with ptd.sequence_parallel = false",
+                  "only the gathers and reduce-scatters of sequence parallelism are cut into "
+                  "pieces; set ptd.sequence_parallel = true, or leave ptd.tp_pieces unset");
+}
+
 void check_optimizer(const YokePlan& plan, PlanReport& report) {
   const int32_t kind = plan.optimizer->kind;
   if (yoke_is_muon(kind) && plan.degree[YOKE_TP] > 1) {
@@ -155,7 +166,9 @@ void note_idle_options(const YokePlanArgs& args,
     else if (ptd.pp_schedule_file.empty() && ptd.pp_whole >= chunks_of(ptd))
       note({"pp_whole"}, "it has no effect: no rank has more stages");
   }
-  if (tp == 1) note({"sequence_parallel", "loss_parallel"}, "it has no effect with tp_degree = 1");
+  if (tp == 1)
+    note({"sequence_parallel", "loss_parallel", "tp_pieces"},
+         "it has no effect with tp_degree = 1");
   if (cp == 1)
     note({"shard_over_cp", "cp_attention", "cp_order"}, "it has no effect with cp_degree = 1");
   if (plan.degree[YOKE_PP] == 1)
@@ -252,6 +265,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   check_model(*args.model, report);
   check_exact_sums(*args.model, plan, options, report);
   check_recording(plan, options, report);
+  check_pieces(plan, options, report);
   check_fp8_gather(*args.model, plan, options, report);
   complete_pipeline(*args.model, options, plan, report);
   note_idle_options(args, plan, options, report);

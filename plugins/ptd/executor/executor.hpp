@@ -83,6 +83,10 @@ class Executor {
   using Key = std::pair<int, bool>;
 
   const StepSpec& own_spec() const { return parts_.specs[parts_.rank]; }
+  // Returns the mesh of distributed tensors; nullptr if all tensors are plain.
+  Mesh* mesh() const {
+    return parts_.model_on_mesh != nullptr ? &parts_.model_on_mesh->mesh() : nullptr;
+  }
   void make_units(const ModelSpec& params);
   const std::vector<Action>& schedule(int micros, bool forward_only);
   // Returns true if work is queued on a stream: then the host reads no result before the end of the

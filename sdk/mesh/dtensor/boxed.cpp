@@ -16,6 +16,7 @@
 #include <unordered_set>
 
 #include "sdk/mesh/dtensor/op_call.hpp"
+#include "sdk/mesh/dtensor/pieces.hpp"
 #include "sdk/mesh/dtensor/redistribute.hpp"
 #include "yoke/error.hpp"
 
@@ -33,6 +34,7 @@ struct OpInfo {
   std::vector<bool> written;   // arguments that the operator writes to
   bool writes = false;         // the operator writes to at least one argument
   bool is_view = false;
+  bool is_product = false;  // aten::mm
   ViewKind view = ViewKind::kOther;
 };
 
@@ -57,6 +59,7 @@ OpInfo make_info(const c10::OperatorHandle& op) {
       schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
   info.rule = find_rule(info.name);
   info.view = view_kind(info.name);
+  info.is_product = info.name == "aten::mm";
   for (const c10::Argument& arg : schema.arguments()) {
     c10::TypePtr type = arg.type();
     if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
@@ -229,10 +232,11 @@ at::Tensor bring(const at::Tensor& t, const Placements& wanted, Mesh& mesh, bool
 }
 
 // Replaces the operands among the arguments by local tensors, in the order in which decide() listed
-// them.
+// them. reads: whether the operator needs the values of pending products.
 class Localizer {
  public:
-  Localizer(const Decision& decision, Mesh& mesh) : decision_(decision), mesh_(mesh) {}
+  Localizer(const Decision& decision, Mesh& mesh, bool reads)
+      : decision_(decision), mesh_(mesh), reads_(reads) {}
 
   void localize(IValue& value, bool written) {
     if (value.isTensor()) {
@@ -253,11 +257,14 @@ class Localizer {
 
  private:
   at::Tensor next(const at::Tensor& t, bool written) {
-    return bring(t, decision_.inputs[index_++], mesh_, written);
+    at::Tensor local = bring(t, decision_.inputs[index_++], mesh_, written);
+    if (reads_) mesh_.pending().compute(local);
+    return local;
   }
 
   const Decision& decision_;
   Mesh& mesh_;
+  const bool reads_;
   size_t index_ = 0;
 };
 
@@ -311,6 +318,31 @@ void wrap_results(const c10::FunctionSchema& schema,
   }
 }
 
+// Replaces the arguments by local ones, and these by the results of the operator.
+void compute_local(const c10::OperatorHandle& op,
+                   const OpInfo& info,
+                   const Decision& decision,
+                   Mesh& mesh,
+                   c10::DispatchKeySet keys,
+                   torch::jit::Stack& stack) {
+  // The memo, and the operands of pending products, may have the memory that this operator writes
+  // to.
+  if (info.writes) mesh.pending().compute_all();
+  const size_t num_args = info.written.size();
+  // A view of a pending product whose elements are in the same order is pending, too.
+  const bool is_pending_view = info.is_view && info.view == ViewKind::kSameOrder;
+  Localizer localizer(decision, mesh, !is_pending_view && !decision.takes_pending);
+  for (size_t i = 0; i < num_args; ++i)
+    localizer.localize(stack[stack.size() - num_args + i], info.written[i]);
+  replace_ints(decision, stack, num_args);
+  if (info.writes) mesh.gathers().forget();
+  if (decision.kernel) {
+    decision.kernel(mesh, stack);
+  } else {
+    op.redispatchBoxed(keys, &stack);
+  }
+}
+
 void print_line(const OpInfo& info,
                 const Decision& decision,
                 const std::string& before,
@@ -346,17 +378,14 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
   const std::string before = mesh.trace().enabled() ? placements_text(args, mesh) : "";
 
   const std::vector<IValue> given(args.begin(), args.end());
-  Localizer localizer(*decision, mesh);
-  for (size_t i = 0; i < num_args; ++i)
-    localizer.localize((*stack)[stack->size() - num_args + i], info.written[i]);
-  replace_ints(*decision, *stack, num_args);
-  // The memo may hold a gathered tensor whose memory this operator writes to.
-  if (info.writes) mesh.gathers().forget();
-  if (decision->kernel) {
-    decision->kernel(mesh, *stack);
+  keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDTensorKey);
+  const at::Tensor product =
+      info.is_product ? product_in_pieces(given, *decision, mesh, keys) : at::Tensor();
+  if (product.defined()) {
+    torch::jit::drop(*stack, num_args);
+    torch::jit::push(*stack, product);
   } else {
-    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kDTensorKey),
-                       stack);
+    compute_local(op, info, *decision, mesh, keys, *stack);
   }
   wrap_results(op.schema(), *decision, mesh, given, info.view, *stack);
   if (mesh.trace().enabled()) print_line(info, *decision, before, mesh);

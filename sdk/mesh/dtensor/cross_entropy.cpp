@@ -81,7 +81,7 @@ struct CrossEntropyNode : torch::autograd::Function<CrossEntropyNode> {
                             int64_t cut,
                             int64_t ignored) {
     Mesh& mesh = *meta_of(logits).mesh;
-    const at::Tensor rows = meta_of(logits).local.contiguous();
+    const at::Tensor rows = local_of(logits).contiguous();
     const Placements& at = meta_of(logits).placements;
     at::Tensor lse = log_sum_exp(rows);
     if (cut != kWhole) lse = over_ranks(mesh, cut, lse);

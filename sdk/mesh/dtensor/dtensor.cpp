@@ -81,7 +81,7 @@ struct ToLocalNode : torch::autograd::Function<ToLocalNode> {
     ctx->saved_data["placements"] = bits_of(of_gradient(meta.placements));
     ctx->saved_data["mesh"] = reinterpret_cast<int64_t>(meta.mesh);
     ctx->saved_data["sizes"] = t.sizes().vec();
-    return meta.local.alias();
+    return local_of(t).alias();
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     return {wrap(grads[0],
@@ -147,7 +147,9 @@ const Placements& placements_of(const at::Tensor& t) {
   return require(t, "placements_of").placements;
 }
 const at::Tensor& local_of(const at::Tensor& t) {
-  return require(t, "local_of").local;
+  const DTensorMeta& meta = require(t, "local_of");
+  meta.mesh->pending().compute(meta.local);
+  return meta.local;
 }
 
 Placements placements(std::initializer_list<Placement> of_axes) {

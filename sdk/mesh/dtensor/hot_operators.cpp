@@ -1,8 +1,8 @@
 // A kernel template is instantiated for each operator of the list at the end. It makes the same key
 // as the boxed path from typed arguments and, if the decision is cached and no operand has to move,
-// calls the operator on local tensors. Everything else, such as the first call, a redistribution or
-// a trace, is left to run_boxed(). So this file is an optimisation only: without it every result is
-// the same.
+// calls the operator on local tensors. Everything else, such as the first call, a redistribution, a
+// trace or a pending product, is left to run_boxed(). So this file is an optimisation only: without
+// it every result is the same.
 #include "sdk/mesh/dtensor/hot_operators.hpp"
 
 #include <ATen/ATen.h>
@@ -129,7 +129,7 @@ struct Unboxed<Op, kKind, at::Tensor(A...)> {
   static at::Tensor call(c10::DispatchKeySet keys, A... args) {
     // There is a DTensor among the arguments, or the dispatcher would not have called this kernel.
     Mesh& mesh = *meta_of(*first_wrapped(args...)).mesh;
-    if (!mesh.trace().enabled()) {
+    if (!mesh.trace().enabled() && mesh.pending().empty()) {
       OpKey key(&handle().schema());
       (add_argument(key, args), ...);
       // Adds the strides, as run_boxed() does: those of a view depend on those of its operand.

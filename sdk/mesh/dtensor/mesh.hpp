@@ -8,6 +8,7 @@
 #include "sdk/mesh/dtensor/gather_memo.hpp"
 #include "sdk/mesh/dtensor/op_cache.hpp"
 #include "sdk/mesh/dtensor/op_trace.hpp"
+#include "sdk/mesh/dtensor/pending_products.hpp"
 #include "sdk/mesh/dtensor/placement.hpp"
 
 namespace yoke::mesh {
@@ -42,6 +43,10 @@ class Mesh {
     bool loss_parallel = true;
     SequenceExchange exchange = SequenceExchange::kRing;
     SequenceOrder order = SequenceOrder::kPlain;
+    // With sequence parallelism, the number of pieces in which the rows of a product are gathered,
+    // and partial sums of products are reduced; see pieces.hpp. 1 = in one piece, before or after
+    // the whole product.
+    int pieces = 1;
   };
 
   // One to kMaxMeshAxes axes, slowest first. Throws Error(INVALID_ARGUMENT) for any other number.
@@ -59,6 +64,7 @@ class Mesh {
   // shared between ranks that are threads of one process.
   OpCache& cache() { return cache_; }
   GatherMemo& gathers() { return gathers_; }
+  PendingProducts& pending() { return pending_; }
   OpTrace& trace() { return trace_; }
 
  private:
@@ -66,6 +72,7 @@ class Mesh {
   Coordinates at_;
   OpCache cache_;
   GatherMemo gathers_;
+  PendingProducts pending_;
   OpTrace trace_;
 };
 

@@ -29,6 +29,7 @@ std::vector<Mesh::Axis> axes_of(const MeshOptions& options, const ModelComms& co
   tp.comm = comms.tp;
   tp.sequence_parallel = options.sequence_parallel;
   tp.loss_parallel = options.loss_parallel;
+  tp.pieces = options.tp_pieces;
   std::vector<Mesh::Axis> axes;
   if (cp.comm.size() > 1) axes.push_back(cp);
   if (tp.comm.size() > 1) axes.push_back(tp);

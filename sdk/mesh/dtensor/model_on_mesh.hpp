@@ -19,6 +19,7 @@ struct MeshOptions {
   SequenceExchange exchange;  // how keys and values are exchanged
   SequenceOrder order;        // which positions a rank has
   bool log_ops;               // whether operators are logged
+  int tp_pieces = 1;          // Mesh::Axis::pieces of tp; several need sequence_parallel
 };
 
 // Holds one rank's view of the model. It is used by one thread at a time.

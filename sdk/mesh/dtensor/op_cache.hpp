@@ -37,6 +37,7 @@ struct Decision {
   std::vector<Output> outputs;     // one per result tensor, including each tensor of a result list
   std::vector<Ints> ints;          // size arguments and the local sizes that replace them
   Kernel kernel;                   // empty = run the operator itself
+  bool takes_pending = false;      // the kernel takes operands that are pending products
   bool in_place = false;           // the operands have the placements `inputs` already
 };
 

@@ -12,6 +12,8 @@
 
 #include <numeric>
 
+#include "sdk/mesh/dtensor/pieces.hpp"
+
 namespace yoke::mesh {
 namespace {
 
@@ -45,6 +47,11 @@ class Change {
         value_(value) {}
 
   at::Tensor apply(const at::Tensor& local, const Placement& from, const Placement& to) const {
+    if (from == partial() && to.is_shard() && !mesh_.pending().empty()) {
+      const at::Tensor part = reduce_scatter_in_pieces(local, to);
+      if (part.defined()) return part;
+    }
+    mesh_.pending().compute(local);
     if (from.is_replicate()) return from_replicate(local, to);
     if (from.is_partial() && to.is_shard()) return reduce_scatter(local, from.reduce, to);
     if (from.is_shard() && to.is_shard() && exchangeable(from) && exchangeable(to))
@@ -131,6 +138,16 @@ class Change {
     comm().reduce_scatter_sum(out, in).wait();
     if (reduce == Reduce::kAvg) out.div_(at_.size);
     return in_place_of(out.narrow(1, 0, part_of(cut.n, at_).count), to, whole_);
+  }
+
+  // Returns an undefined tensor if `local` is no pending product whose rows are cut evenly.
+  at::Tensor reduce_scatter_in_pieces(const at::Tensor& local, const Placement& to) const {
+    const Cut cut(whole_, to, at_.size);
+    const auto* products = mesh_.pending().find(local);
+    if (products == nullptr || cut.inner != products->front().b.size(1) || cut.n % at_.size != 0)
+      return {};
+    return in_place_of(
+        reduce_scatter_while_multiplying(mesh_, axis_, *products, cut.outer), to, whole_);
   }
 
   // Returns true if all ranks have equal parts of p's dim, which an all-to-all requires.

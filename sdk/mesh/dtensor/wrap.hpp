@@ -19,7 +19,7 @@ struct DTensorMeta final : c10::BackendMeta {
   DTensorMeta(at::Tensor l, Mesh& m, const Placements& p)
       : local(std::move(l)), mesh(&m), placements(p), value(m.gathers().new_value()) {}
 
-  at::Tensor local;
+  at::Tensor local;  // local_of() returns it with its value, even if that is pending
   Mesh* mesh;
   Placements placements;
   int64_t value;            // number for GatherMemo, shared by views with the same order

@@ -17,11 +17,13 @@ namespace yoke::mesh {
 BlockRunner::BlockRunner(std::vector<const TorchBlock*> blocks,
                          std::vector<OwnStage> stages,
                          TrainedBlocks trained,
-                         DeferWeights defer_weights)
+                         DeferWeights defer_weights,
+                         Mesh* mesh)
     : blocks_(std::move(blocks)),
       stages_(std::move(stages)),
       trained_(trained),
-      defer_weights_(defer_weights) {
+      defer_weights_(defer_weights),
+      mesh_(mesh) {
   for (size_t s = 0; s < stages_.size(); ++s) stage_of_block_.resize(stages_[s].end, s);
 }
 
@@ -46,7 +48,14 @@ void BlockRunner::end_step() {
 
 at::Tensor BlockRunner::run(int block, int micro, const at::Tensor& input, bool with_graph) const {
   at::AutoGradMode grad_mode(with_graph);
-  return blocks_[block]->forward(input, (*inputs_)[micro]);
+  const at::Tensor output = blocks_[block]->forward(input, (*inputs_)[micro]);
+  compute_pending();
+  return output;
+}
+
+// Parameters may be freed between two actions, so products with them must be computed before.
+void BlockRunner::compute_pending() const {
+  if (mesh_ != nullptr) mesh_->pending().compute_all();
 }
 
 void BlockRunner::put(int stage, int micro, at::Tensor carry) {
@@ -128,6 +137,7 @@ void BlockRunner::backward(const Action& action) {
   at::Tensor grad = computes_loss(action.block) ? grad_of_loss(saved.output, action.micro)
                                                 : take_gradient(action.block, m);
   if (saved.output.requires_grad()) torch::autograd::backward({saved.output}, {std::move(grad)});
+  compute_pending();
   if (!saved.input.defined() || !saved.input.requires_grad()) return;
   at::Tensor& carry = m.carry[stage_of_block_[action.block]];
   carry = saved.input.grad();

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "sdk/mesh/dtensor/mesh.hpp"
 #include "sdk/mesh/schedule/schedule.hpp"
 #include "yoke/torch.hpp"
 
@@ -15,11 +16,13 @@ namespace yoke::mesh {
 class BlockRunner {
  public:
   // blocks: those of this rank, in the order of the model; they must outlive the runner.
-  // defer_weights: that of the model, or nullptr if it has none.
+  // defer_weights: that of the model, or nullptr if it has none. mesh: that of distributed tensors;
+  // may be nullptr.
   BlockRunner(std::vector<const TorchBlock*> blocks,
               std::vector<OwnStage> stages,
               TrainedBlocks trained,
-              DeferWeights defer_weights);
+              DeferWeights defer_weights,
+              Mesh* mesh);
 
   // inputs, loss_grads: one entry per micro-batch; inputs must stay valid until end_step. A
   // loss_grad is the gradient of a loss sum, an fp64 scalar on the CPU or on the device of the
@@ -67,12 +70,14 @@ class BlockRunner {
   at::Tensor input_leaf(int block, const at::Tensor& carry) const;
   at::Tensor take_input(int block, Micro& micro) const;
   at::Tensor take_gradient(int block, Micro& micro) const;
+  void compute_pending() const;
 
   const std::vector<const TorchBlock*> blocks_;
   const std::vector<OwnStage> stages_;
   std::vector<size_t> stage_of_block_;  // index into stages_
   const TrainedBlocks trained_;
   const DeferWeights defer_weights_;
+  Mesh* const mesh_;
   const std::vector<TorchInputs>* inputs_ = nullptr;
   std::vector<at::Tensor> loss_grads_;
   std::vector<Micro> micros_;

@@ -45,9 +45,9 @@ StagePass::StagePass(const RankModel& model,
       blocks_(blocks_of(model),
               specs_[rank_].stages(),
               specs_[rank_].trained_blocks(),
-              defer_weights_of(model.torch())),
-      messages_(
-          comms, rank_, model.on_mesh() != nullptr ? &model.on_mesh()->mesh() : nullptr, device_) {}
+              defer_weights_of(model.torch()),
+              mesh()),
+      messages_(comms, rank_, mesh(), device_) {}
 
 bool StagePass::counts_targets() const {
   const bool is_first = model_.on_mesh() == nullptr || model_.on_mesh()->is_first();

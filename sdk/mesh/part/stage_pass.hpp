@@ -64,6 +64,8 @@ class StagePass {
  private:
   // The number of micro-batches, and whether the step is forward only.
   using Key = std::pair<int, bool>;
+  // Returns the mesh of distributed tensors; nullptr if all tensors are plain.
+  Mesh* mesh() const { return model_.on_mesh() != nullptr ? &model_.on_mesh()->mesh() : nullptr; }
   const std::vector<Action>& list(int micros, bool forward_only);
   Result run(const YokeBatch& batch, const std::vector<double>& loss_grads, bool forward_only);
   double targets_of(const YokeMicroBatch& micro, const TorchInputs& inputs) const;

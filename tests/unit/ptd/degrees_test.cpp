@@ -100,6 +100,7 @@ double targets_of(const std::vector<std::pair<const char*, at::Tensor>>& inputs)
 struct Result {
   double loss = 0, norm = 0;
   State params;
+  CommCount tp;           // what rank 0 exchanges over tp
   int late_products = 0;  // products of matrices in the actions BackwardWeight of all ranks
   int reads = 0;          // losses and gradients that the host has read in the step, on all ranks
 };
@@ -205,6 +206,7 @@ void step_on_rank(const Layout& layout, const Rank& rank, Result& result) {
     add_param(result.params, piece);
   });
   if (rank.host.rank != 0) return;
+  result.tp = rank.world.counts()["tp"];
   result.loss = step.loss_sum / step.loss_weight;
   result.norm = step.grad_norm;
 }
@@ -246,6 +248,7 @@ Layout random_layout(std::mt19937& random, int world) {
   if (l.pp == 2 && micros % 2 == 0) schedules.push_back("interleaved");
   if (l.pp == 2 && micros >= 4) schedules.push_back("dual_pipe_v");
   if (l.pp > 1) l.options["pp_schedule"] = schedules[pick(static_cast<int>(schedules.size()))];
+  if (l.options.count("sequence_parallel") == 0) flip("tp_pieces", pick(2) == 0 ? "2" : "3");
   return l;
 }
 
@@ -287,6 +290,7 @@ TEST(Device, EveryLayoutMakesTheStepOfOneRankWithoutReadingNumbers) {
           Layout{.tp = 2, .options = {}},
           Layout{.tp = 2, .options = {{"sequence_parallel", "false"}}},
           Layout{.tp = 2, .options = {{"loss_parallel", "false"}}},
+          Layout{.tp = 2, .options = {{"tp_pieces", "3"}}},
           Layout{.cp = 2, .options = {}},
           Layout{.cp = 2, .options = {{"cp_attention", "all_gather"}}},
           Layout{.cp = 2, .tp = 2, .options = {}},
@@ -340,6 +344,22 @@ TEST(SplitBackward, AddsTheSameBitsOnDistributedTensors) {
         EXPECT_TRUE(at::equal(got.params.at(name), value)) << name;
       EXPECT_GT(got.late_products, 0);
     }
+  }
+}
+
+TEST(Pieces, AreTheSameBytesInMoreMessages) {
+  for (const int pp : {1, 2}) {
+    Layout layout{.pp = pp, .shards = 3 - pp, .tp = 2, .options = {}};
+    layout.options["activation_checkpoint"] = "full";
+    const Result whole = one_step(layout);
+    layout.options["tp_pieces"] = "3";
+    SCOPED_TRACE(layout.text());
+    const Result pieces = one_step(layout), again = one_step(layout);
+    expect_step(pieces, whole);
+    EXPECT_GT(pieces.tp.calls, 2 * whole.tp.calls);
+    EXPECT_EQ(pieces.tp.bytes, whole.tp.bytes);
+    for (const auto& [name, value] : pieces.params)
+      EXPECT_TRUE(at::equal(again.params.at(name), value)) << name;
   }
 }
 

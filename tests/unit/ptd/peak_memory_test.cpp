@@ -115,6 +115,8 @@ TEST(PeakMemory, IsThatOfTheForecastWithTensorParallelism) {
        .micros = 2,
        .sequences = 4,
        .options = {{"activation_checkpoint", "full"}}},
+      {.name = "2 pieces", .tp = 2, .micros = 2, .sequences = 4, .options = {{"tp_pieces", "2"}}},
+      {.name = "8 pieces", .tp = 4, .micros = 2, .sequences = 4, .options = {{"tp_pieces", "8"}}},
       {.name = "half blocks", .tp = 2, .micros = 2, .sequences = 4, .blocks = "half"},
       {.name = "Qwen3", .tp = 2, .micros = 2, .sequences = 4, .model = kQwen3},
       {.name = "GPT-2", .tp = 2, .micros = 2, .sequences = 4, .model = kGpt2},

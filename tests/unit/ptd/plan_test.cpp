@@ -153,6 +153,17 @@ TEST(Plan, TensorParallelismDividesHeadsAndSequences) {
   EXPECT_THAT(refusals_of_transformer(1, 2, 63, 1, {{"sequence_parallel", "false"}}), IsEmpty());
 }
 
+TEST(Plan, PiecesNeedSequenceParallelism) {
+  EXPECT_THAT(refusals_of_transformer(1, 2, 64, 1, {{"tp_pieces", "3"}}), IsEmpty());
+  EXPECT_THAT(
+      refusals_of_transformer(1, 2, 64, 1, {{"tp_pieces", "3"}, {"sequence_parallel", "false"}}),
+      ElementsAre(AllOf(HasSubstr("ptd.tp_pieces = 3; allowed: 1 with"),
+                        HasSubstr("set ptd.sequence_parallel = true"))));
+  EXPECT_THAT(
+      refusals_of_transformer(1, 1, 64, 1, {{"tp_pieces", "3"}, {"sequence_parallel", "false"}}),
+      IsEmpty());
+}
+
 TEST(Plan, TensorParallelismNeedsHints) {
   EXPECT_THAT(refusals_of_transformer(1, 2, 64, 0),
               ElementsAre(AllOf(HasSubstr("does not say how parameter 'k_proj.weight' may be cut"),
@@ -309,6 +320,7 @@ TEST(Plan, AnOptionWithoutEffectIsNoted) {
       alone.ask({"reshard_after_forward"}),
       ElementsAre(AllOf(HasSubstr("note: ptd.reshard_after_forward"), HasSubstr("no effect"))));
   EXPECT_THAT(alone.ask({"pp_whole"}), ElementsAre(HasSubstr("no effect with pp_degree = 1")));
+  EXPECT_THAT(alone.ask({"tp_pieces"}), ElementsAre(HasSubstr("no effect with tp_degree = 1")));
   alone.job.options["activation_checkpoint"] = "stage";
   EXPECT_THAT(alone.ask({"activation_checkpoint"}), ElementsAre(HasSubstr("nothing to recompute")));
   Asked pipeline(4, {1, 2});

@@ -39,8 +39,17 @@ Decision product(const OpCall& call, size_t a, size_t b, int64_t batch) {
       {out});
 }
 
+// Whoever reads a sum over an axis with several pieces decides how it is cut between the ranks, and
+// computes it.
 Decision mm(const OpCall& call) {
-  return product(call, 0, 1, 0);
+  Decision decision = product(call, 0, 1, 0);
+  if (is_sum_in_pieces(call.mesh, decision.outputs[0].placements)) {
+    decision.kernel = [](Mesh& mesh, torch::jit::Stack& stack) {
+      const auto args = torch::jit::pop(stack, 2);
+      torch::jit::push(stack, mesh.pending().add({{args[0].toTensor(), args[1].toTensor()}}));
+    };
+  }
+  return decision;
 }
 Decision bmm(const OpCall& call) {
   return product(call, 0, 1, 1);
@@ -95,6 +104,13 @@ Decision addmm(const OpCall& call) {
 }
 
 }  // namespace
+
+bool is_sum_in_pieces(const Mesh& mesh, const Placements& placements) {
+  bool found = false;
+  for (int a = 0; a < mesh.ndim(); ++a)
+    found = found || (mesh.axis(a).pieces > 1 && placements[a] == partial());
+  return found;
+}
 
 void add_matmul_rules(RuleTable& rules) {
   rules["aten::mm"] = mm;

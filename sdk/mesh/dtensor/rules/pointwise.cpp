@@ -4,6 +4,8 @@
 // tensors, or multiplying one by a number, needs no communication. Sequence parallelism is
 // implemented here: a Partial activation whose values are needed may become Shard(1) by a
 // reduce-scatter, which is half the traffic of an all-reduce.
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 #include "sdk/mesh/dtensor/rules/rules.hpp"
@@ -103,6 +105,30 @@ OpRule pointwise(Kind kind) {
   };
 }
 
+// Computes add(x, y, alpha). The sum of two pending products is pending: the gradient of an input
+// that several matrices multiply.
+void add_products(Mesh& mesh, torch::jit::Stack& stack) {
+  const auto args = torch::jit::pop(stack, 3);
+  const at::Tensor &x = args[0].toTensor(), &y = args[1].toTensor();
+  const at::Scalar alpha = args[2].toScalar();
+  at::Tensor sum = alpha.equal(1) ? mesh.pending().sum(x, y) : at::Tensor();
+  if (!sum.defined()) {
+    mesh.pending().compute(x);
+    mesh.pending().compute(y);
+    sum = at::add(x, y, alpha);
+  }
+  torch::jit::push(stack, std::move(sum));
+}
+
+Decision add_tensors(const OpCall& call) {
+  Decision decision = pointwise(Kind::kSum)(call);
+  if (is_sum_in_pieces(call.mesh, decision.outputs[0].placements)) {
+    decision.kernel = add_products;
+    decision.takes_pending = true;
+  }
+  return decision;
+}
+
 // Returns the decision for operators that overwrite operand 0. A Partial source may be copied to a
 // destination that is also Partial.
 Decision overwrite(const OpCall& call) {
@@ -181,6 +207,7 @@ void add_pointwise_rules(RuleTable& rules) {
   add(kProducts, pointwise(Kind::kProduct));
   add(kQuotients, pointwise(Kind::kQuotient));
   add(kOverwrites, overwrite);
+  rules["aten::add.Tensor"] = add_tensors;
 }
 
 }  // namespace yoke::mesh

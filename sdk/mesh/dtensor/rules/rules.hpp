@@ -30,6 +30,9 @@ void add_foreach_rules(RuleTable& rules);
 // Returns the sizes of the result of broadcasting all operands.
 Sizes broadcast_sizes(const OpCall& call);
 
+// Returns true if a product with these placements is a sum over an axis with several pieces.
+bool is_sum_in_pieces(const Mesh& mesh, const Placements& placements);
+
 // Returns the Ways of a pointwise operator with broadcasting: all operands are cut along the same
 // dim of the result. linear: if all operands are Partial, they may stay Partial.
 Ways pointwise_ways(const OpCall& call, int axis, const Sizes& out, bool linear);

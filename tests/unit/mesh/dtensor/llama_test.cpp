@@ -28,6 +28,7 @@ struct Case {
   SequenceOrder order = SequenceOrder::kHeadTail;
   bool tied = false;
   bool documents = false;  // each sequence has several documents
+  int pieces = 1;
   at::ScalarType dtype = at::kDouble;
 };
 void PrintTo(const Case& c, std::ostream* out) {
@@ -35,7 +36,7 @@ void PrintTo(const Case& c, std::ostream* out) {
        << (c.loss_parallel ? " lp" : "")
        << (c.exchange == SequenceExchange::kRing ? " ring" : " all_gather")
        << (c.order == SequenceOrder::kHeadTail ? " head_tail" : " plain") << (c.tied ? " tied" : "")
-       << (c.documents ? " documents" : "");
+       << (c.documents ? " documents" : "") << " pieces " << c.pieces;
 }
 
 BlockList make_model(const Case& c) {
@@ -152,6 +153,7 @@ void with_model(const Case& c, const Body& body) {
         cp.order = c.order;
         tp.sequence_parallel = c.sequence_parallel;
         tp.loss_parallel = c.loss_parallel;
+        tp.pieces = c.pieces;
       });
 }
 
@@ -210,6 +212,28 @@ TEST_P(LlamaOnMesh, GradientsOfWeightsCanComeLaterWithTheSameBits) {
       EXPECT_TRUE(at::equal(local_of(got[i].second.grad()), local_of(expected[i]))) << got[i].first;
     }
   });
+}
+
+// There are four exchanges of a kind for each layer, two of them in the backward, and one of a kind
+// at the head. What is exchanged for the embedding, its gradient and the loss is not cut, because
+// there is no product beside it.
+TEST(Pieces, CutEveryExchangeBesideAProduct) {
+  const auto count = [](const std::string& text, const std::string& what) {
+    int found = 0;
+    for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  for (const int pieces : {1, 2, 4}) {
+    with_model({.cp = 1, .tp = 2, .pieces = pieces},
+               [&](Mesh& mesh, const BlockList& model, const TorchInputs& inputs) {
+                 std::string traffic;
+                 mesh.trace().set_sink([&](const std::string& line) { traffic += line; });
+                 run(model, inputs).backward();
+                 mesh.trace().set_sink({});
+                 EXPECT_EQ(count(traffic, "all-gather"), 9 * pieces + 2);
+                 EXPECT_EQ(count(traffic, "reduce-scatter"), 9 * pieces + 1);
+               });
+  }
 }
 
 // Counts the bytes that this thread has allocated and not freed.
@@ -273,7 +297,10 @@ INSTANTIATE_TEST_SUITE_P(Meshes,
                                            Case{.cp = 2, .tp = 1, .documents = true},
                                            Case{4, 1, true, true, kRing, kPlainOrder, false, true},
                                            Case{4, 1, true, true, kGather, kHeadTail, false, true},
-                                           Case{.cp = 2, .tp = 2, .documents = true}));
+                                           Case{.cp = 2, .tp = 2, .documents = true},
+                                           Case{.cp = 1, .tp = 2, .pieces = 3},
+                                           Case{.cp = 1, .tp = 4, .tied = true, .pieces = 2},
+                                           Case{.cp = 2, .tp = 2, .pieces = 2}));
 
 }  // namespace
 }  // namespace yoke::mesh::testing
