@@ -124,7 +124,7 @@ constexpr Key kKeys[] = {
     {"parallelism.data_parallel_replicate_degree", kRun, kInt, "1", "", "becomes dp_degree"},
     {"parallelism.data_parallel_shard_degree", kRun, kInt, "-1", "", "becomes dp_shards; -1 is what is left of the ranks"},
     {"parallelism.disable_loss_parallel", kRun, kBool, "false", "", "its opposite becomes ptd.loss_parallel"},
-    {"parallelism.enable_async_tensor_parallel", kNoEffect, kWords, "", "", "products and collectives do not overlap"},
+    {"parallelism.enable_async_tensor_parallel", kRun, kBool, "false", "", "with tensor parallelism, true becomes ptd.tp_pieces = tp_degree: PyTorch exchanges the part of one rank at a time"},
     {"parallelism.enable_compiled_autograd", kNoEffect, kWords, "", "", "Yoke has no Python code that could be compiled"},
     {"parallelism.expert_parallel_comm_backend", kNoEffect, kWords, "", "", kMoe},
     {"parallelism.expert_parallel_degree", kRefused, kInt, "", "1", kMoe},

@@ -269,6 +269,9 @@ class Writer {
     const std::string loss = concat(kParallel, "disable_loss_parallel");
     if (plan_.degree[YOKE_TP] > 1 && file_.boolean(loss) == true)
       lines_.add(loss, "ptd.loss_parallel", "false");
+    const std::string async = concat(kParallel, "enable_async_tensor_parallel");
+    if (plan_.degree[YOKE_TP] > 1 && file_.boolean(async) == true)
+      lines_.add(async, "ptd.tp_pieces", concat(plan_.degree[YOKE_TP]));
     const std::string rotate = concat(kParallel, "context_parallel_rotate_method");
     if (plan_.degree[YOKE_CP] > 1)
       lines_.add(rotate,
@@ -340,6 +343,7 @@ PtdOptions options_of(const Options& options, const YokePlan& plan) {
     if (key == "activation_checkpoint") result.recompute = Recompute::kBlocks;
     if (key == "reshard_after_forward") result.reshard_after_forward = line.value == "true";
     if (key == "loss_parallel") result.mesh.loss_parallel = false;
+    if (key == "tp_pieces") result.mesh.tp_pieces = plan.degree[YOKE_TP];
     if (key == "cp_attention")
       result.mesh.exchange = line.value == compat::quoted("ring") ? SequenceExchange::kRing
                                                                   : SequenceExchange::kAllGather;

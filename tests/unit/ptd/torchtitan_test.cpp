@@ -204,6 +204,29 @@ TEST(Torchtitan, OptionsOfTheRunFileComeFirst) {
   EXPECT_EQ(options({{"activation_checkpoint", "none"}}).recompute, Recompute::kNone);
 }
 
+TEST(Torchtitan, AsyncTensorParallelismCutsExchangesIntoPieces) {
+  const std::string async = "enable_async_tensor_parallel = true\n";
+  const std::string tp = kFile + "[parallelism]\ntensor_parallel_degree = 2\n";
+  PlanRequest request;
+  request.plan.plan.global_batch = 4;
+  EXPECT_THAT(request.refusals(tp + async), ::testing::IsEmpty());
+  EXPECT_THAT(request.lines, Contains("ptd.tp_pieces = 2"));
+  PlanRequest unset;
+  unset.refusals(tp);
+  EXPECT_THAT(unset.lines, Not(Contains(StartsWith("ptd.tp_pieces"))));
+  PlanRequest sharded;
+  sharded.refusals(kFile + "[parallelism]\n" + async);
+  EXPECT_THAT(sharded.lines, Not(Contains(StartsWith("ptd.tp_pieces"))));
+
+  const yoke::testing::TempFolder folder;
+  const testing::OptionValues options(
+      {{torchtitan::kOption, folder.write("job.toml", "[parallelism]\n" + async)}});
+  EXPECT_EQ(torchtitan::options_of(Options(options.values.data(), options.values.size()),
+                                   request.plan.plan)
+                .mesh.tp_pieces,
+            2);
+}
+
 TEST(Torchtitan, DegreesAreThoseOfTheFile) {
   PlanRequest request;
   request.plan.plan.world_size = 8;
