@@ -58,9 +58,38 @@ struct OnCpu {
   }
 };
 
-// While it exists, cuda_runtime() returns a runtime whose operators run on the CPU. Its other
-// functions throw. everywhere: ops:: uses these operators for all tensors on the CPU; otherwise
-// only the functions of ops::device do.
+// A runtime whose operators run on the CPU. Its other functions throw.
+class EmulatedRuntime : public DeviceOperators<OnCpu> {
+  void multiply(const at::Tensor& out,
+                const at::Tensor& a,
+                const at::Tensor& b,
+                const at::Tensor& add) override {
+    OnCpu::count("multiply");
+    const at::RecordFunctionGuard hidden(/*is_enabled=*/false);
+    const ColumnMajorProduct p = column_major_product(out, a, b, add);
+    const at::ScalarType wide = a.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor product = at::mm(operand(b, p.first).to(wide), operand(a, p.second).to(wide));
+    operand(out, p.out).copy_(add.defined() ? product + operand(add, p.add) : product);
+  }
+  // Returns what a library sees that only knows the address and the layout.
+  static at::Tensor operand(const at::Tensor& t, const ColumnMajor& m) {
+    const at::Tensor seen = t.as_strided({m.rows, m.columns}, {1, m.stride});
+    return m.transposed ? seen.t() : seen;
+  }
+  [[noreturn]] static void refuse() { throw std::logic_error("not an operator"); }
+  c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup&, c10::Device) override {
+    refuse();
+  }
+  void abort(const std::vector<c10d::Backend*>&) override { refuse(); }
+  std::unique_ptr<DeviceGraph> make_graph() override { refuse(); }
+  void use_deterministic_kernels() override { refuse(); }
+  void measure_products(bool) override { refuse(); }
+  bool multiplies_fp8(c10::Device) override { refuse(); }
+  void round_to_fp8(const at::Tensor&, const Fp8Matrix*, const Fp8Matrix*) override { refuse(); }
+};
+
+// While it exists, cuda_runtime() returns an EmulatedRuntime. everywhere: ops:: uses its operators
+// for all tensors on the CPU; otherwise only the functions of ops::device do.
 class EmulatedCuda {
  public:
   explicit EmulatedCuda(bool everywhere = false) { replace_cuda_runtime(&runtime_, everywhere); }
@@ -69,36 +98,7 @@ class EmulatedCuda {
   EmulatedCuda& operator=(const EmulatedCuda&) = delete;
 
  private:
-  class Runtime final : public DeviceOperators<OnCpu> {
-    void multiply(const at::Tensor& out,
-                  const at::Tensor& a,
-                  const at::Tensor& b,
-                  const at::Tensor& add) override {
-      OnCpu::count("multiply");
-      const at::RecordFunctionGuard hidden(/*is_enabled=*/false);
-      const ColumnMajorProduct p = column_major_product(out, a, b, add);
-      const at::ScalarType wide = a.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      const at::Tensor product =
-          at::mm(operand(b, p.first).to(wide), operand(a, p.second).to(wide));
-      operand(out, p.out).copy_(add.defined() ? product + operand(add, p.add) : product);
-    }
-    // Returns what a library sees that only knows the address and the layout.
-    static at::Tensor operand(const at::Tensor& t, const ColumnMajor& m) {
-      const at::Tensor seen = t.as_strided({m.rows, m.columns}, {1, m.stride});
-      return m.transposed ? seen.t() : seen;
-    }
-    [[noreturn]] static void refuse() { throw std::logic_error("not an operator"); }
-    c10::intrusive_ptr<c10d::Backend> connect_nccl(const DeviceGroup&, c10::Device) override {
-      refuse();
-    }
-    void abort(const std::vector<c10d::Backend*>&) override { refuse(); }
-    std::unique_ptr<DeviceGraph> make_graph() override { refuse(); }
-    void use_deterministic_kernels() override { refuse(); }
-    void measure_products(bool) override { refuse(); }
-    bool multiplies_fp8(c10::Device) override { refuse(); }
-    void round_to_fp8(const at::Tensor&, const Fp8Matrix*, const Fp8Matrix*) override { refuse(); }
-  };
-  Runtime runtime_;
+  EmulatedRuntime runtime_;
 };
 
 }  // namespace yoke::testing
