@@ -3,13 +3,17 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include "tests/support/emulated_cuda.hpp"
+#include "tests/support/fake_streams.hpp"
 #include "tests/unit/data/scratch_file.hpp"
 #include "yoke/error.hpp"
 
@@ -106,6 +110,86 @@ TEST(BatchLoader, LoadsBatchesInAnyOrder) {
   const auto later = loader.load(8), earlier = loader.load(0), again = loader.load(8);
   EXPECT_NE(values(later->inputs(0)[0].second), values(earlier->inputs(0)[0].second));
   EXPECT_EQ(values(later->inputs(0)[0].second), values(again->inputs(0)[0].second));
+}
+
+// ---- On a device ----
+
+// A device whose streams are fakes, and the batches of a family there. A sample is its index, and
+// each read is counted, by whether the thread of the test makes it.
+struct OnADevice {
+  explicit OnADevice(int64_t bad_sample = -1) : bad(bad_sample) { testing::StreamLog::take(); }
+
+  static DataSet all() {
+    DataConfig config;
+    config.seq_len = 1;
+    config.holdout = 0;
+    config.order = "sequential";
+    return split_samples(config, 40, 1, 1, 1);
+  }
+  TorchInputs read(int64_t index) {
+    ++(std::this_thread::get_id() == own ? here : elsewhere);
+    if (index == bad) throw Error(YOKE_INVALID_ARGUMENT, "the sample cannot be read");
+    return {{"label", at::full({1}, index)}};
+  }
+  int64_t compute() const {
+    return c10::impl::VirtualGuardImpl(c10::DeviceType::CUDA).getStream(device.device()).id();
+  }
+
+  const int64_t bad;
+  const testing::EmulatedCuda cuda;
+  RankDevice device{0};
+  const std::thread::id own = std::this_thread::get_id();
+  std::atomic<int> here = 0, elsewhere = 0;
+  const DataSet data = all();
+  const Samples samples{
+      .count = 40, .targets = 1, .read = [this](int64_t index) { return read(index); }};
+  const SampleSource source{data, samples};
+  BatchLoader loader{source, data.train, {.micro_batch = 2}, &device};
+};
+
+// Returns the first lines of the log; the thread that reads ahead may have added more.
+std::vector<std::string> first_lines(size_t count) {
+  std::vector<std::string> lines = testing::StreamLog::take();
+  if (lines.size() > count) lines.resize(count);
+  return lines;
+}
+
+TEST(BatchLoader, OnADeviceReadsTheNextBatchOnAnotherThread) {
+  OnADevice on;
+  const auto first = on.loader.load(0), second = on.loader.load(2), third = on.loader.load(4);
+  EXPECT_EQ(on.here, 2);
+  EXPECT_GE(on.elsewhere, 4);
+  EXPECT_THAT(contract_values(*first, 0, "label"), ElementsAre(0, 1));
+  EXPECT_THAT(contract_values(*second, 0, "label"), ElementsAre(2, 3));
+  EXPECT_THAT(contract_values(*third, 0, "label"), ElementsAre(4, 5));
+  const auto other = on.loader.load(20), back = on.loader.load(0);
+  EXPECT_EQ(on.here, 6);
+  EXPECT_THAT(contract_values(*other, 0, "label"), ElementsAre(20, 21));
+  EXPECT_THAT(contract_values(*back, 0, "label"), ElementsAre(0, 1));
+}
+
+// The stream of the rank waits for the copies, and the host does not.
+TEST(BatchLoader, OnADeviceCopiesOnAStreamOfItsOwn) {
+  OnADevice on;
+  const std::string copies = std::to_string(on.device.copies().id()),
+                    compute = std::to_string(on.compute());
+  ASSERT_NE(copies, compute);
+  for (const int64_t start : {0, 2, 4}) {
+    const auto batch = on.loader.load(start);
+    EXPECT_EQ(batch->get().micros[0]->inputs[0].tensor.device.type, YOKE_DEVICE_CUDA);
+    EXPECT_TRUE(batch->inputs(0)[0].second.is_cpu());
+    EXPECT_THAT(
+        first_lines(3),
+        ElementsAre("copy on " + copies, "record on " + copies, compute + " waits for " + copies));
+  }
+}
+
+TEST(BatchLoader, OnADeviceReportsAFailureOfTheBatchThatIsLoaded) {
+  OnADevice on(/*bad_sample=*/3);
+  const auto first = on.loader.load(0);
+  EXPECT_THAT(message_of([&] { on.loader.load(2); }), HasSubstr("the sample cannot be read"));
+  EXPECT_EQ(on.here, 2);
+  EXPECT_THAT(contract_values(*on.loader.load(4), 0, "label"), ElementsAre(4, 5));
 }
 
 TEST(Batch, CountsTheTargetsOfTheWholeGlobalBatch) {
