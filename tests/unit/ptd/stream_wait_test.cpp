@@ -29,6 +29,39 @@ TEST(StreamWait, EndsWhenTheWorkIsDone) {
   wait.wait(work_of_stream(c10::kCPU), std::nullopt);
 }
 
+// Near the time that the last wait took, polls follow each other without a sleep, before which
+// keep_waiting() would be called. A busy machine may take the processor from the thread just then,
+// but not every time.
+TEST(StreamWait, DoesNotSleepWhenTheWorkIsExpectedToEnd) {
+  int sleeps = 0, at_last_poll = 0;
+  bool awake = false;
+  for (int attempts = 0; attempts < 1000 && !awake; ++attempts) {
+    StreamWait wait([&] { ++sleeps; });
+    wait.wait(after(1e-3), std::nullopt);
+    at_last_poll = -1;
+    wait.wait(
+        [&, ends = after(2e-3)] {
+          awake = awake || sleeps == at_last_poll;
+          at_last_poll = sleeps;
+          return ends();
+        },
+        std::nullopt);
+  }
+  EXPECT_TRUE(awake);
+}
+
+// Here the work ends long before.
+TEST(StreamWait, SleepsBeforeTheWorkIsExpectedToEnd) {
+  int sleeps = 0;
+  for (int attempts = 0; attempts < 1000 && sleeps != 1; ++attempts) {
+    StreamWait wait([&] { ++sleeps; });
+    wait.wait(after(1e-2), std::nullopt);
+    sleeps = 0;
+    wait.wait([polls = 0]() mutable { return ++polls == 2; }, std::nullopt);
+  }
+  EXPECT_EQ(sleeps, 1);
+}
+
 TEST(StreamWait, CanBeEnded) {
   int calls = 0;
   StreamWait wait([&] {
