@@ -5,14 +5,14 @@
 namespace yoke {
 
 StepForecast forecast_of(const Job& job) {
-  return forecast_of(job, job.plan->plan());
+  return forecast_of(job, job.plan->plan(), job.options);
 }
 
-StepForecast forecast_of(const Job& job, YokePlan plan) {
+StepForecast forecast_of(const Job& job, YokePlan plan, const OptionList& options) {
   const auto model = make_model(job);
   const ForecastCollector collector(job.inner->for_plan());
   const PlanResult report = job.backend.plan(
-      model->summary(), job.options.data(), job.options.size(), plan, collector.extension());
+      model->summary(), options.data(), options.size(), plan, collector.extension());
   if (!report.refusals.empty()) {
     throw Error(YOKE_INTERNAL,
                 "backend '" + job.backend.name() +

@@ -10,7 +10,8 @@ namespace yoke {
 // without ranks if the backend reports none. Throws Error(INTERNAL) if the backend refuses the
 // plan, or if what it reports contradicts the contract.
 StepForecast forecast_of(const Job& job);
-// The same for another plan of this job, which is complete and has the same number of ranks.
-StepForecast forecast_of(const Job& job, YokePlan plan);
+// The same with another plan, which is complete and has the same number of ranks, and with other
+// values of the backend's options.
+StepForecast forecast_of(const Job& job, YokePlan plan, const OptionList& options);
 
 }  // namespace yoke

@@ -1,6 +1,7 @@
-// The changes are found by asking the backend for the forecast of a changed plan, as `yoke plan`
+// The changes are found by asking the backend for the forecast of a changed run, as `yoke plan`
 // does, rather than by a formula: only the backend knows what it shards and keeps. Options of the
-// backend are not changed, because their meaning is not known here.
+// backend are changed one at a time. What they mean is not known here, but the contract says which
+// of them change the results of a run, and only the others are tried.
 #include "core/run/memory_advice.hpp"
 
 #include <algorithm>
@@ -18,18 +19,12 @@ namespace {
 // Bytes that the context of CUDA and the communicators of one rank may take together.
 constexpr int64_t kOwnLibraries = int64_t{4} << 30;
 
-// A change of the plan, and how the user asks for it.
-struct Change {
-  YokePlan plan;
-  std::string keys;
-};
-
 // Returns the plans with smaller micro-batches, the largest first.
-std::vector<Change> smaller_micro_batches(const YokePlan& plan) {
-  std::vector<Change> changes;
+std::vector<RunChange> smaller_micro_batches(const YokePlan& plan) {
+  std::vector<RunChange> changes;
   for (const int64_t size : divisors(plan.micro_batch)) {
     if (size == plan.micro_batch) continue;
-    Change change{plan, concat("train.micro_batch=", size)};
+    RunChange change{plan, concat("train.micro_batch=", size)};
     change.plan.micro_batch = static_cast<int32_t>(size);
     changes.insert(changes.begin(), std::move(change));
   }
@@ -38,12 +33,12 @@ std::vector<Change> smaller_micro_batches(const YokePlan& plan) {
 
 // Returns the plans that shard over ranks which are replicas of each other now, those with the
 // fewest shards first.
-std::vector<Change> more_shards(const YokePlan& plan) {
+std::vector<RunChange> more_shards(const YokePlan& plan) {
   const int32_t replicas = plan.degree[YOKE_DP_REPLICATE], shards = plan.degree[YOKE_DP_SHARD];
-  std::vector<Change> changes;
+  std::vector<RunChange> changes;
   for (const int64_t factor : divisors(replicas)) {
     if (factor == 1) continue;
-    Change change{plan, ""};
+    RunChange change{plan, ""};
     change.plan.degree[YOKE_DP_REPLICATE] = static_cast<int32_t>(replicas / factor);
     change.plan.degree[YOKE_DP_SHARD] = static_cast<int32_t>(shards * factor);
     change.keys = concat(yoke_degree_key(YOKE_DP_REPLICATE), "=", replicas / factor, " ") +
@@ -54,31 +49,75 @@ std::vector<Change> more_shards(const YokePlan& plan) {
 }
 
 // Returns "train.micro_batch=2 (61.2 GiB)" for the first change that fits; "" if none does.
-std::string first_that_fits(const PeakOfPlan& peak_of,
-                            const std::vector<Change>& changes,
+std::string first_that_fits(const PeakOfChange& peak_of,
+                            const std::vector<RunChange>& changes,
                             int64_t room) {
-  for (const Change& change : changes) {
-    const int64_t peak = peak_of(change.plan);
+  for (const RunChange& change : changes) {
+    const int64_t peak = peak_of(change);
     if (peak >= 0 && peak <= room) return change.keys + " (" + bytes_text(peak) + ")";
   }
   return "";
 }
 
+bool changes_results(const YokeOptionInfo& option) {
+  return YOKE_HAS(YokeOptionInfo, &option, effects) &&
+         (option.effects & YOKE_OPTION_CHANGES_NUMBERS) != 0;
+}
+
+// Returns the options of the backend after a change.
+OptionList options_after(const OptionList& options, const RunChange& change) {
+  std::vector<OptionList::Item> items = options.items();
+  for (OptionList::Item& item : items) {
+    if (change.option && item.key == change.option->key) item = *change.option;
+  }
+  return OptionList(std::move(items));
+}
+
 }  // namespace
+
+std::vector<std::vector<RunChange>> other_values(const YokeDescription& backend,
+                                                 const OptionList& options,
+                                                 const YokePlan& plan) {
+  std::vector<std::vector<RunChange>> all;
+  const std::vector<OptionInfo> infos = option_infos(backend);
+  for (size_t i = 0; i < infos.size(); ++i) {
+    if (changes_results(*backend.options[i])) continue;
+    OptionList::Item other = options.items().at(i);
+    const OptionList::Item now = other;
+    other.given = true;
+    other.unset = false;
+    std::vector<RunChange> changes;
+    const auto add = [&](const std::string& value) {
+      changes.push_back({plan, concat(view(backend.name), ".", other.key, "=", value), other});
+    };
+    if (now.type == YOKE_OPTION_BOOL) {
+      other.int_value = now.int_value == 0 ? 1 : 0;
+      add(now.int_value == 0 ? "true" : "false");
+    }
+    for (const std::string& choice : infos[i].choices) {
+      if (now.type != YOKE_OPTION_STRING || choice == now.string_value) continue;
+      other.string_value = choice;
+      add(choice);
+    }
+    if (!changes.empty()) all.push_back(std::move(changes));
+  }
+  return all;
+}
 
 std::string memory_advice(const YokePlan& plan,
                           const std::string& backend,
-                          const PeakOfPlan& peak_of,
+                          const std::vector<std::vector<RunChange>>& options,
+                          const PeakOfChange& peak_of,
                           int64_t room) {
-  const std::string options =
+  const std::string list =
       "`yoke backends info " + backend + "` lists options that may save memory";
-  const int64_t now = peak_of(plan);
+  const int64_t now = peak_of({plan, ""});
   if (now < 0) {
     const std::string smaller =
         plan.micro_batch > 1
             ? concat("use smaller micro-batches (train.micro_batch, now ", plan.micro_batch, "); ")
             : "";
-    return smaller + options;
+    return smaller + list;
   }
   // The allocation failed, so the forecast is too low or not all of the room is free. Either way,
   // a change must leave a margin.
@@ -88,28 +127,33 @@ std::string memory_advice(const YokePlan& plan,
                             (now > room ? "; "
                                         : ", so the forecast is too low, or another limit applies "
                                           "(a container, ulimit, other programs); ");
+  std::vector<std::vector<RunChange>> groups{smaller_micro_batches(plan), more_shards(plan)};
+  groups.insert(groups.end(), options.begin(), options.end());
   std::vector<std::string> fitting;
-  for (const auto& changes : {smaller_micro_batches(plan), more_shards(plan)}) {
+  for (const auto& changes : groups) {
     if (std::string found = first_that_fits(peak_of, changes, goal); !found.empty())
       fitting.push_back(std::move(found));
   }
   if (fitting.empty()) {
-    return needs + "no smaller micro-batch and no larger number of shards is known to be enough; " +
+    return needs + "no smaller micro-batch, larger number of shards or other value of an option " +
+           "is known to be enough; " +
            "`yoke plan CONFIG --nproc N --layouts` shows what each layout of N ranks needs; " +
-           options;
+           list;
   }
-  return needs + "this would need less: " + join(fitting, ", or ") + "; " + options;
+  return needs + "this would need less: " + join(fitting, ", or ") + "; " + list;
 }
 
 std::string memory_advice(const Job& job, int64_t room) {
-  const auto peak_of = [&](const YokePlan& plan) -> int64_t {
+  const auto peak_of = [&](const RunChange& change) -> int64_t {
     try {
-      return forecast_of(job, plan).peak_bytes();
-    } catch (const std::exception&) {  // the backend refuses this plan
+      return forecast_of(job, change.plan, options_after(job.options, change)).peak_bytes();
+    } catch (const std::exception&) {  // the backend refuses this change
       return -1;
     }
   };
-  return memory_advice(job.plan->plan(), job.backend.name(), peak_of, room);
+  const YokePlan& plan = job.plan->plan();
+  const auto options = other_values(job.backend.description(), job.options, plan);
+  return memory_advice(plan, job.backend.name(), options, peak_of, room);
 }
 
 std::string memory_warning(int64_t needed, const DeviceMemory& memory, const std::string& device) {

@@ -3,23 +3,41 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "core/config/options.hpp"
 #include "core/cuda/rank_device.hpp"
 #include "core/run/job.hpp"
 
 namespace yoke {
 
+// A change of a run: another plan, or another value of one option of the backend.
+struct RunChange {
+  YokePlan plan;
+  std::string keys;  // how the user asks for it; "" = no change
+  std::optional<OptionList::Item> option = std::nullopt;  // the option that has another value
+};
+
 // Returns the peak memory of the rank that needs the most, in bytes; -1 if the backend does not
-// know it or refuses the plan.
-using PeakOfPlan = std::function<int64_t(const YokePlan&)>;
+// know it or refuses the change.
+using PeakOfChange = std::function<int64_t(const RunChange&)>;
+
+// Returns, for each option of a backend that has few values and changes only how a step is carried
+// out, its other values in the declared order. Such an option is a bool, or a string with choices.
+// options: the present values.
+std::vector<std::vector<RunChange>> other_values(const YokeDescription& backend,
+                                                 const OptionList& options,
+                                                 const YokePlan& plan);
 
 // Returns the sentence that follows the message of an allocation that has failed: what a step needs
-// by the backend's forecast, and the changes of the run after which it would fit. room: bytes that
-// a rank can use.
+// by the backend's forecast, and the changes of the run after which it would fit. options: as
+// other_values() returns them. room: bytes that a rank can use.
 std::string memory_advice(const YokePlan& plan,
                           const std::string& backend,
-                          const PeakOfPlan& peak_of,
+                          const std::vector<std::vector<RunChange>>& options,
+                          const PeakOfChange& peak_of,
                           int64_t room);
 // The same for a job. Starts no rank and does not communicate.
 std::string memory_advice(const Job& job, int64_t room);

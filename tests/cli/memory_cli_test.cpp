@@ -47,7 +47,9 @@ TEST(Memory, ARunThatLacksItNamesTheChangesThatNeedLess) {
   EXPECT_THAT(r.err, HasSubstr("can't allocate memory"));
   EXPECT_THAT(r.err, Not(HasSubstr("frame #")));
   EXPECT_THAT(r.err, HasSubstr("a step of this run is forecast to need up to "));
-  EXPECT_THAT(r.err, ContainsRegex("this would need less: train.micro_batch=[0-9]+ "));
+  EXPECT_THAT(r.err,
+              ContainsRegex("this would need less: train.micro_batch=[0-9]+ [^;]*, or "
+                            "ptd.activation_checkpoint=full \\([0-9.]+ [MG]iB\\)[,;]"));
 }
 
 TEST(Memory, TheAdviceIsGeneralForABackendWithoutAForecast) {
