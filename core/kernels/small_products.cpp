@@ -2,8 +2,8 @@
 // spends many on its preparation, with about 60 allocations in each call. Its kernel for one block
 // ("brgemm"), which LibTorch exports, has no such overhead: LibTorch generates code for each shape
 // once, and a call costs 0.1 us. On an AMD Zen 4, whose fp32 peak is 118 GFLOP/s at 3.7 GHz, it
-// reaches 105 to 117 GFLOP/s for nearly all products of a model of dimension 64, where the primitive
-// reaches 45 to 100 and MKL 66 to 97.
+// reaches 105 to 117 GFLOP/s for nearly all products of a model of dimension 64. The primitive
+// reaches 45 to 100 there, and MKL 66 to 97.
 //
 // The kernel takes matrices whose rows are contiguous, so others are transposed first, and it does
 // not divide large matrices into blocks that fit into the caches; oneDNN's primitive is better for

@@ -72,7 +72,7 @@ void use_communicators(World& world) {
     world.comm(kShards, "unshard");
     world.comm(kShards, "reduce");
     world.comm(kReplicas, "reduce");
-    world.comm(YOKE_AXIS_BIT(YOKE_TP), "reduce");  // of this rank alone
+    world.comm(YOKE_AXIS_BIT(YOKE_TP), "reduce");  // one rank alone
     world.comm(YOKE_ALL_AXES, "scalars");
   }
 }
