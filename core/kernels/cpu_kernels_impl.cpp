@@ -47,14 +47,18 @@ struct Kernels {
 #pragma omp simd reduction(+ : dot)
       for (int64_t i = 0; i < dim; ++i) dot += wide(dy[i]) * wide(weight[i]) * wide(x[i]);
       const W back = dot * scale * scale / static_cast<W>(dim);
-#pragma omp simd
-      for (int64_t i = 0; i < dim; ++i) {
+      // Adds to the gradient of the weight, and returns that of the input.
+      const auto gradient = [&](int64_t i) {
         dweight[i] += wide(dy[i]) * (wide(x[i]) * scale);
-        store(dx[i], scale * (wide(dy[i]) * wide(weight[i]) - wide(x[i]) * back));
-      }
-      if (residual == nullptr) continue;
+        return scale * (wide(dy[i]) * wide(weight[i]) - wide(x[i]) * back);
+      };
+      if (residual == nullptr) {
 #pragma omp simd
-      for (int64_t i = 0; i < dim; ++i) store(dx[i], wide(dx[i]) + wide(residual[i]));
+        for (int64_t i = 0; i < dim; ++i) store(dx[i], gradient(i));
+        continue;
+      }
+#pragma omp simd
+      for (int64_t i = 0; i < dim; ++i) store(dx[i], gradient(i) + wide(residual[i]));
       residual += dim;
     }
   }

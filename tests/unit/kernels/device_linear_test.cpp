@@ -24,6 +24,7 @@ class DeviceLinearTest : public testing::OpsTest {
   testing::EmulatedCuda cuda_{/*everywhere=*/true};
 };
 
+// The gradient of x is added up in a tensor of its type: three roundings.
 TEST_P(DeviceLinearTest, LinearsAgree) {
   expect_same(
       [](const Inputs& t) {
@@ -32,9 +33,12 @@ TEST_P(DeviceLinearTest, LinearsAgree) {
       [](const Inputs& t) {
         return ops::composite::linears(t[0], {t[1], t[2], t[3]});
       },
-      {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})});
+      {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})},
+      /*slack=*/1,
+      /*of_gradients=*/roundings(3));
 }
 
+// A bias is added to a rounded sum, and all inputs have two gradients.
 TEST_P(DeviceLinearTest, LinearAddAgreesWithAndWithoutBias) {
   expect_same(
       [](const Inputs& t) {
@@ -45,7 +49,9 @@ TEST_P(DeviceLinearTest, LinearAddAgreesWithAndWithoutBias) {
         const at::Tensor sum = ops::composite::linear_add(t[0], t[1], t[2]);
         return Inputs{sum, sum + t[3]};
       },
-      {random({2, 3, 6}), random({2, 3, 8}), random({6, 8}), random({6})});
+      {random({2, 3, 6}), random({2, 3, 8}), random({6, 8}), random({6})},
+      roundings(2),
+      /*of_gradients=*/roundings(3));
 }
 
 // A product that is a part of another one may be the residual, as with adapters.
@@ -60,11 +66,13 @@ TEST_P(DeviceLinearTest, LinearAddTakesAResidualWithGaps) {
         const at::Tensor first = ops::composite::linears(t[0], {t[1].narrow(0, 0, 6)})[0];
         return Inputs{ops::composite::linear_add(first, t[0], t[2])};
       },
-      {random({2, 3, 8}), random({12, 8}), random({6, 8})});
+      {random({2, 3, 8}), random({12, 8}), random({6, 8})},
+      roundings(2),
+      /*of_gradients=*/roundings(3));
   EXPECT_EQ(part.stride(1), 12);
 }
 
-// The rows of the logits begin 576 elements apart.
+// The rows of the logits begin 576 elements apart. The loss sees rounded logits.
 TEST_P(DeviceLinearTest, TheLossOfAnOddVocabularyAgrees) {
   const at::Tensor targets = at::tensor({3, 0, -100, 12, 7, 1}, at::kLong).view({2, 3});
   const auto loss = [&](const auto& linears, const auto& cross_entropy) {
@@ -75,11 +83,13 @@ TEST_P(DeviceLinearTest, TheLossOfAnOddVocabularyAgrees) {
                    ops::cross_entropy_sum),
               loss([](const Inputs& t) { return ops::composite::linears(t[0], {t[1]})[0]; },
                    ops::composite::cross_entropy_sum),
-              {random({2, 3, 16}), random({517, 16})});
+              {random({2, 3, 16}), random({517, 16}, 0.2)},
+              roundings(2),
+              /*of_gradients=*/roundings(3));
   EXPECT_EQ(logits.stride(1), 576);
 }
 
-// Compares sums of two backwards with the gradients that .grad has without sums.
+// Compares sums of two backwards with the gradients that .grad has without sums, which are rounded.
 TEST_P(DeviceLinearTest, GradientsAreAddedToTheSums) {
   const auto type = GetParam();
   const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
@@ -111,7 +121,8 @@ TEST_P(DeviceLinearTest, GradientsAreAddedToTheSums) {
       const at::Tensor got =
           has_sum ? sums.sums.at(low[i].unsafeGetTensorImpl()).values : low[i].grad();
       EXPECT_EQ(got.scalar_type(), has_sum ? sum_type : type);
-      expect_close(got, 2 * plain[i].grad().to(at::kDouble), "gradient " + std::to_string(i));
+      expect_close(
+          got, 2 * plain[i].grad().to(at::kDouble), "gradient " + std::to_string(i), roundings(2));
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,14 @@ namespace yoke::testing {
 using Inputs = std::vector<at::Tensor>;
 using Op = std::function<Inputs(const Inputs&)>;
 
+// The error of computing in fp64, and in fp32 for all other types, in units of the largest number.
 inline double tolerance(at::ScalarType type) {
-  return type == at::kDouble ? 1e-13 : type == at::kFloat ? 1e-6 : type == at::kHalf ? 3e-3 : 2e-2;
+  return type == at::kDouble ? 1e-13 : 1e-6;
+}
+
+// The error of rounding a number to 16 bits, in units of this number.
+inline double rounding(at::ScalarType type) {
+  return type == at::kBFloat16 ? 0x1p-8 : type == at::kHalf ? 0x1p-11 : 0;
 }
 
 class OpsTest : public ::testing::TestWithParam<at::ScalarType> {
@@ -30,10 +37,17 @@ class OpsTest : public ::testing::TestWithParam<at::ScalarType> {
     return (at::randn(shape, at::kDouble) * scale).to(GetParam());
   }
 
+  // Returns the slack of an operator that rounds so many times to the type of the test.
+  double roundings(double count) const { return rounding(GetParam()) > 0 ? count : 1; }
+
   // Compares the fused operator, in the type of the test, with the composition in fp64: the
-  // outputs, and the gradients of a random weighted sum of all outputs.
-  // slack: factor of the tolerance.
-  void expect_same(const Op& fused, const Op& composite, const Inputs& inputs, double slack = 1) {
+  // outputs, and the gradients of a random weighted sum of all outputs. slack: of the outputs, see
+  // expect_close(). of_gradients: that of the gradients, if it is another one.
+  void expect_same(const Op& fused,
+                   const Op& composite,
+                   const Inputs& inputs,
+                   double slack = 1,
+                   std::optional<double> of_gradients = {}) {
     Inputs low, high, grads;
     for (const at::Tensor& t : inputs) {
       low.push_back(t.clone().set_requires_grad(t.is_floating_point()));
@@ -56,17 +70,27 @@ class OpsTest : public ::testing::TestWithParam<at::ScalarType> {
       if (!inputs[i].is_floating_point()) continue;
       ASSERT_TRUE(low[i].grad().defined());
       EXPECT_EQ(low[i].grad().scalar_type(), low[i].scalar_type());
-      expect_close(low[i].grad(), high[i].grad(), "gradient " + std::to_string(i), slack);
+      expect_close(low[i].grad(),
+                   high[i].grad(),
+                   "gradient " + std::to_string(i),
+                   of_gradients.value_or(slack));
     }
   }
 
+  // With slack 1, numbers of 16 bits must be those of an operator that computes in fp32 and rounds
+  // each result once. slack: factor of the tolerance, and number of roundings to the type of the
+  // test. An intermediate result may be as large as the largest result.
   void expect_close(const at::Tensor& got,
                     const at::Tensor& expected,
                     const std::string& what,
                     double slack = 1) {
-    const double error =
-        ((got.to(at::kDouble) - expected).abs().max() / expected.abs().max()).item<double>();
-    EXPECT_LE(error, slack * tolerance(GetParam())) << what;
+    const at::ScalarType type = GetParam();
+    const double size = expected.abs().max().item<double>();
+    const at::Tensor error =
+        (got.to(at::kDouble) - expected).abs() - rounding(got.scalar_type()) * expected.abs();
+    EXPECT_LE(error.max().item<double>(),
+              (slack * tolerance(type) + (slack - 1) * rounding(type)) * size)
+        << what;
   }
 };
 

@@ -16,6 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::Inputs;
 using testing::OpsTest;
+// The gradient of x is added up in a tensor of its type: three roundings.
 TEST_P(OpsTest, LinearsAgree) {
   expect_same(
       [](const Inputs& t) {
@@ -24,10 +25,12 @@ TEST_P(OpsTest, LinearsAgree) {
       [](const Inputs& t) {
         return ops::composite::linears(t[0], {t[1], t[2], t[3]});
       },
-      {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})});
+      {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({5, 8})},
+      /*slack=*/1,
+      /*of_gradients=*/roundings(3));
 }
 
-// Tests the code path for a processor without AVX-512.
+// Tests the code path for a processor without AVX-512. The second product reads rounded ones.
 TEST_P(OpsTest, ProductsAgreeWithoutOneDnn) {
   at::globalContext().setUserEnabledMkldnn(false);
   expect_same(
@@ -41,7 +44,9 @@ TEST_P(OpsTest, ProductsAgreeWithoutOneDnn) {
         out.push_back(ops::composite::linear_add(t[3], out[1], t[4]));
         return out;
       },
-      {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({2, 3, 6}), random({6, 4})});
+      {random({2, 3, 8}), random({8, 8}), random({4, 8}), random({2, 3, 6}), random({6, 4})},
+      roundings(2),
+      /*of_gradients=*/roundings(3));
   at::globalContext().setUserEnabledMkldnn(true);
 }
 
@@ -51,11 +56,13 @@ TEST_P(OpsTest, LinearAddAgrees) {
               {random({2, 3, 6}), random({2, 3, 8}), random({6, 8})});
 }
 
-// If the residual is also the input, its gradient is the sum of two contributions.
+// If the residual is also the input, its gradient is the sum of two rounded ones.
 TEST_P(OpsTest, LinearAddAgreesWhenTheResidualIsTheInput) {
   expect_same([](const Inputs& t) { return Inputs{ops::linear_add(t[0], t[0], t[1])}; },
               [](const Inputs& t) { return Inputs{ops::composite::linear_add(t[0], t[0], t[1])}; },
-              {random({2, 3, 8}), random({8, 8})});
+              {random({2, 3, 8}), random({8, 8})},
+              /*slack=*/1,
+              /*of_gradients=*/roundings(2));
 }
 
 // One row is used 500 times. A sum in bf16 would lose most of its gradient.
@@ -116,11 +123,14 @@ TEST_P(OpsTest, SwigluAgrees) {
               {random({2, 3, 33}, 3), random({2, 3, 33})});
 }
 
+// The backward reads rounded outputs.
 TEST_P(OpsTest, CausalAttentionAgrees) {
   expect_same(
       [](const Inputs& t) { return Inputs{ops::causal_attention(t[0], t[1], t[2])}; },
       [](const Inputs& t) { return Inputs{ops::composite::causal_attention(t[0], t[1], t[2])}; },
-      {random({2, 19, 6, 10}), random({2, 19, 2, 10}), random({2, 19, 2, 10})});
+      {random({2, 19, 6, 10}), random({2, 19, 2, 10}), random({2, 19, 2, 10})},
+      /*slack=*/1,
+      /*of_gradients=*/roundings(3));
 }
 
 TEST_P(OpsTest, CausalAttentionInAWindowAgrees) {
@@ -130,7 +140,9 @@ TEST_P(OpsTest, CausalAttentionInAWindowAgrees) {
         [&](const Inputs& t) {
           return Inputs{ops::composite::causal_attention(t[0], t[1], t[2], window)};
         },
-        {random({2, 19, 6, 10}), random({2, 19, 2, 10}), random({2, 19, 2, 10})});
+        {random({2, 19, 6, 10}), random({2, 19, 2, 10}), random({2, 19, 2, 10})},
+        /*slack=*/1,
+        /*of_gradients=*/roundings(3));
   }
 }
 
@@ -158,7 +170,8 @@ TEST_P(OpsTest, CausalAttentionInDocumentsAgrees) {
             return Inputs{ops::composite::causal_attention(t[0], t[1], t[2], window, documents)};
           },
           {random({2, length, 4, 4}), random({2, length, 2, 4}), random({2, length, 2, 4})},
-          length > ops::fused::kLongestAttention ? 5 : 1);
+          length > ops::fused::kLongestAttention ? 5 : 1,
+          /*of_gradients=*/length > ops::fused::kLongestAttention ? 5 : roundings(3));
     }
   }
 }
@@ -197,7 +210,8 @@ TEST(Ops, AttendWithinDocuments) {
   }
 }
 
-// The composition adds biases after the products, the fused operators add them inside.
+// The composition adds biases after the products, the fused operators add them inside. The residual
+// is rounded with its bias first, and the gradient of the input is a sum of four.
 TEST_P(OpsTest, BiasesAgree) {
   expect_same(
       [](const Inputs& t) {
@@ -218,7 +232,9 @@ TEST_P(OpsTest, BiasesAgree) {
        random({20}),
        random({8}),
        random({12, 12}),
-       random({12})});
+       random({12})},
+      roundings(2),
+      /*of_gradients=*/roundings(4));
 }
 
 TEST_P(OpsTest, CrossEntropyAgrees) {

@@ -94,7 +94,7 @@ TEST(DeviceAdamW, IsTheOptimizerOfTheCpu) {
        {YOKE_ADAMW, YOKE_ADAM, YOKE_ADAMW_UNCORRECTED, YOKE_ADAM_UNCORRECTED}) {
     SCOPED_TRACE(kind);
     compare(kind, kFp64, 1e-14);
-    for (const Dtypes& dtypes : kNarrow) compare(kind, dtypes, 4e-6);
+    for (const Dtypes& dtypes : kNarrow) compare(kind, dtypes, 1e-6);
   }
 }
 
