@@ -20,12 +20,12 @@
 #include "plugins/ptd/forecast.hpp"
 #include "tests/support/temp_folder.hpp"
 #include "tests/support/token_batch.hpp"
-#include "tests/unit/ptd/rig.hpp"
 
 namespace yoke::ptd::testing {
 namespace {
 
 constexpr int kTokens = 64;
+constexpr double kLearningRate = 0.00390625;  // exact in fp32, which is what a device reads
 
 struct Counter {
   std::atomic<int64_t> live{0}, peak{0};
@@ -222,6 +222,28 @@ void observe_second_step(const CountedLayout& c,
     session.step(tokens.batch(), 1, 1e-4);
     observe([&] { return session.step(tokens.batch(), 2, 1e-4); });
   });
+}
+
+Outcome train_counted(const CountedLayout& c, int steps, bool on_device) {
+  const YokeOptimizer optimizer = optimizer_of({});
+  const YokePlan plan = plan_of_layout(c, optimizer);
+  Outcome outcome;
+  on_ranks(yoke::Mesh({1, 1, 1, 1, 1}), [&](const Rank& rank) {
+    TorchModelHost model(make_blocks(c), c.dtype, 1, true);
+    YokeHost host = on_device ? with_kernels(rank.host) : rank.host;
+    if (on_device) host.stream = &host;
+    Session session(plan, optimizer, c.options, host, model.model());
+    for (int step = 1; step <= steps; ++step) {
+      at::manual_seed(step);
+      const yoke::testing::TokenBatch tokens({c.micros, c.sequences, kTokens, c.shards});
+      const YokeStepResult result = session.step(tokens.batch(), step, kLearningRate);
+      outcome.loss.push_back(result.loss_sum / result.loss_weight);
+      outcome.grad_norm.push_back(result.grad_norm);
+    }
+    outcome.wrapped = session.wrapped;
+    outcome.state = state_of(session);
+  });
+  return outcome;
 }
 
 }  // namespace yoke::ptd::testing

@@ -1,5 +1,5 @@
-// A training step of ptd with the Llama `tiny`, or another small model, whose allocations are
-// counted, and the forecast of its peak.
+// Training steps of ptd with the Llama `tiny`, or another small model: their allocations and
+// launches are counted, and the forecast of the peak is compared with the former.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/ptd/rig.hpp"
 #include "yoke/parallel_backend.h"
 
 namespace yoke::ptd::testing {
@@ -56,5 +57,9 @@ std::vector<CountedPeak> peaks_of(const CountedLayout& layout);
 using MakeStep = std::function<YokeStepResult()>;
 void observe_second_step(const CountedLayout& layout,
                          const std::function<void(const MakeStep& step)>& observe);
+
+// Trains a layout of one rank with random tokens. on_device: the host has a stream and the kernels
+// of a device; requires an EmulatedCuda. eval_loss and counts are not set.
+Outcome train_counted(const CountedLayout& layout, int steps, bool on_device);
 
 }  // namespace yoke::ptd::testing

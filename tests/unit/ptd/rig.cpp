@@ -108,6 +108,12 @@ void train_rank(
 
 }  // namespace
 
+State state_of(Session& session) {
+  Assembly assembly;
+  session.checkpoint(YOKE_CHECKPOINT_SAVE, [&](const YokePiece& piece) { assembly.add(piece); });
+  return assembly.take();
+}
+
 YokeHost with_kernels(YokeHost host) {
   static const TorchKernels kernels{
       YOKE_HEADER(TorchKernels, 0), nullptr, [](void*, const AdamWTensors& tensors) {

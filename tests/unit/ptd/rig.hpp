@@ -54,6 +54,10 @@ struct Outcome {
 Outcome train(const Job& job, const State* start = nullptr);
 Outcome train_plain(const Job& job);
 
+class Session;
+// Returns the state of a session of one rank.
+State state_of(Session& session);
+
 struct Rank {
   World& world;
   const YokeHost& host;
