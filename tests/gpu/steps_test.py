@@ -130,6 +130,11 @@ class TwoRanks(StepTest):
         with self.assertRaisesRegex(context.NotHere, "fsdp: rank 0 ended with 1: Duplicate GPU"):
             self.run_layouts("echo Duplicate GPU; exit 1")
 
+    def test_fails_if_the_first_layout_fails_for_another_reason(self):
+        with self.assertRaisesRegex(context.Failed, "^fsdp: rank 0 ended with 1: out of memory; fsdp: rank 1") as failed:
+            self.run_layouts(f"[ $layout != fsdp ] || {{ echo out of memory; exit 1; }}; {self.write()}")
+        self.assertEqual(len(failed.exception.figures), len(two_ranks.LAYOUTS) - 1)
+
 
 class Repeats(StepTest):
     FIRST = [3.0, 2.0, 1.0]
