@@ -250,7 +250,7 @@ TEST_P(JointProductsTest, GradientsOfNeighboursMayBeWantedForOneOnly) {
     expect_close(backward(w), input.grad(), "input", roundings(3));
     EXPECT_FALSE(w[1].grad().defined());
     expect_close(w[0].grad(), wide[0].grad(), "first");
-    expect_close(w[2].grad(), wide[2].grad(), "last", roundings(3));  // of a rounded product
+    expect_close(w[2].grad(), wide[2].grad(), "last", roundings(3));  // rounded products
   });
 }
 
