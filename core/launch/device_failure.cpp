@@ -36,6 +36,10 @@ constexpr const char* kKernelFault =
 constexpr const char* kCheckFailed =
     "a check in a kernel has failed, e.g. an index outside of a tensor; a run with "
     "CUDA_LAUNCH_BLOCKING=1 fails where the kernel is launched";
+constexpr const char* kNoCause =
+    "the driver names no cause. `dmesg | grep Xid`, as root, often does: 79 means that the GPU no "
+    "longer answers. Then restart the machine, or leave the GPU out with CUDA_VISIBLE_DEVICES and "
+    "start fewer ranks";
 constexpr const char* kTooLong =
     "a kernel took longer than a GPU that also draws a display allows; use a GPU without a display";
 constexpr const char* kInUse =
@@ -58,6 +62,8 @@ constexpr std::array kKnown{
     Known{"operation not supported on global/shared address space", kKernelFault, true},
     Known{"invalid program counter", kKernelFault, true},
     Known{"unspecified launch failure", kKernelFault, true},
+    // Other libraries also report an "unknown error", so here the text includes that of LibTorch.
+    Known{"CUDA error: unknown error", kNoCause, true},
     Known{"CUDA-capable device(s) is/are busy or unavailable", kInUse, false},
     Known{"exclusive-thread device already in use by a different thread", kInUse, false},
     Known{"no kernel image is available for execution on the device", kUnknownGpu, false},
@@ -98,8 +104,8 @@ std::string explain_device_failure(const std::string& message,
   for (const Known& known : kKnown) {
     const size_t at = message.find(known.text);
     if (at == std::string::npos) continue;
-    return until_line_end(message, at) + " (" + device + "): " + known.meaning +
-           (known.in_a_run ? how_to_continue : "");
+    return until_line_end(message, at) + (device.empty() ? "" : " (" + device + ")") + ": " +
+           known.meaning + (known.in_a_run ? how_to_continue : "");
   }
   return message;
 }

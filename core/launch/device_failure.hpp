@@ -18,7 +18,8 @@ std::optional<MemoryFailure> memory_failure(const std::string& message);
 
 // Returns a message about a failed device, with what it means and what to do, but without
 // LibTorch's general advice. A message that is not known here is returned unchanged. device:
-// device_name(). how_to_continue: appended to failures that may happen in the middle of a run.
+// device_name(); "" if only the backend knows which device it uses. how_to_continue: appended to
+// failures that may happen in the middle of a run.
 std::string explain_device_failure(const std::string& message,
                                    const std::string& device,
                                    const std::string& how_to_continue = "");

@@ -137,12 +137,18 @@ void leave_record(const RunPlace& place, const ExitRecord& record, Log& log) {
   }
 }
 
-// A launcher on another machine sees this rank only. If the run ended because of an error of a
-// rank, which would come again, it must not take that for a lost rank and start the run again.
-int code_for_launcher(int code, const World& world, int32_t local_ranks) {
-  if (code != kExitRankLost || world.member() == nullptr || local_ranks == world.size())
-    return code;
+// Returns the exit code of the run, given that of this rank. If this rank has only lost another
+// one, whose error ended the run, that is the code of the other one.
+int code_of_run(int code, const World& world) {
+  if (code != kExitRankLost || world.member() == nullptr) return code;
   return world.member()->exit_code_of_cause().value_or(code);
+}
+
+// A launcher that sees all ranks must be able to tell this rank from the one that failed first. A
+// launcher on another machine sees this rank only. If the run ended because of an error of a rank,
+// which would come again, it must not take that for a lost rank and start the run again.
+int code_for_launcher(int code, const World& world, int32_t local_ranks) {
+  return local_ranks == world.size() ? code : code_of_run(code, world);
 }
 
 // If the other ranks are lost while this one computes or waits for something else, it ends here. If
@@ -152,9 +158,9 @@ void watch_rank(
   if (world.member() == nullptr) return;
   const auto end = [&, local_ranks](const std::string& cause) {
     log.error(cause);
-    const int code = code_for_launcher(kExitRankLost, world, local_ranks);
+    const int code = code_of_run(kExitRankLost, world);
     leave_record(place, {code, cause, position.step, world.rank()}, log);
-    std::_Exit(code);
+    std::_Exit(code_for_launcher(kExitRankLost, world, local_ranks));
   };
   const auto report = [&](const std::string& cause) {
     try {
@@ -198,12 +204,13 @@ int run_rank(const Job& job, const RunPlace& place, World& world, Log& log, int3
   } catch (const std::exception& e) {
     fail(Error(YOKE_INTERNAL, first_part(e.what())));
   }
-  end.code = code_for_launcher(end.code, world, local_ranks);
+  const int code = code_for_launcher(end.code, world, local_ranks);
+  end.code = code_of_run(end.code, world);
   end.step = position.step;
   // The record of rank 0 is the one that counts. The others write one if rank 0 cannot.
   if (folder || end.code != kExitOk) leave_record(place, end, log);
   if (world.member() != nullptr) world.member()->set_duties({});
-  return end.code;
+  return code;
 }
 
 // Returns a device, made current on this thread. Throws Error(FAILED_PRECONDITION) if CUDA cannot

@@ -34,8 +34,8 @@ std::string text_for_user(const Job& job,
                           const std::string& text) {
   if (const auto lack = memory_failure(text))
     return lack->text + "; " + advice(job, device, lack->on_device, local_ranks);
-  if (device == nullptr) return text;
-  return explain_device_failure(text, device_name(device->device().index()), how_to_continue(job));
+  const std::string name = device == nullptr ? "" : device_name(device->device().index());
+  return explain_device_failure(text, name, how_to_continue(job));
 }
 
 }  // namespace

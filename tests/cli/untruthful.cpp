@@ -1,6 +1,7 @@
 // untruthful: replicas with one lie, chosen by the option `lie`. With "" it tells the truth.
 #include <csignal>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,17 @@ namespace {
 using yoke::view;
 
 constexpr char kParameter[] = "lm_head.weight";  // the one that is left out
-constexpr char kPerRank[] = "error";             // a kind of state that belongs to the ranks
+// What LibTorch 2.11 reports if the memory of a GPU has a fault, without the stack trace.
+constexpr char kFaultyMemory[] =
+    "CUDA error: uncorrectable ECC error encountered\n"
+    "Search for `cudaErrorECCUncorrectable' in "
+    "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
+    "information.\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace "
+    "below might be incorrect.\n"
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n";
+constexpr char kPerRank[] = "error";  // a kind of state that belongs to the ranks
 
 // The visitor that the replica sees: it forwards to that of the host, except for the lie.
 class Visitor {
@@ -63,7 +74,10 @@ class Replica final : public yoke::Wrapped {
   YokeWrapResult wrap_result() const override { return state_.bytes(); }
   YokeStepResult step(const YokeStepArgs& args) override {
     const int64_t begin = events_->now(events_->ctx);
-    if (lie_ == "crash" && host_.rank == host_.world_size - 1) raise(SIGSEGV);
+    const bool is_last = host_.rank == host_.world_size - 1;
+    if (lie_ == "crash" && is_last) raise(SIGSEGV);
+    if (lie_ == "device_error" && is_last && args.step == 3)
+      throw std::runtime_error(kFaultyMemory);
     auto [loss, weight] = ranks_.sum(state_.run(args, host_));
     if (!yoke::is_training(args)) return yoke::step_result(args, loss, weight, yoke::kUnknown);
     ranks_.all_reduce(state_.grad()).wait();

@@ -150,6 +150,42 @@ TEST_F(Untruthful, TooManyEventsAreDroppedAndCounted) {
   EXPECT_EQ(metric("untruthful.error64").size(), 0u);
 }
 
+// Not a lie, but a device that fails while step 3 runs.
+TEST_F(Untruthful, WhoseDeviceFailsIsExplainedAndTheRunCanContinue) {
+  const std::string weights = "/checkpoints/step-00000004/model.safetensors";
+  for (const char* ranks : {"1", "2"}) {
+    const std::string dir = std::string("runs/") + ranks, whole = dir + "-whole";
+    ASSERT_EQ(train({"--nproc", ranks, "run.dir=" + whole}).ending.exit_code, 0);
+
+    const SubprocessResult r =
+        train({"--nproc", ranks, "run.dir=" + dir, "untruthful.lie=device_error"});
+    EXPECT_EQ(r.ending.exit_code, 1) << r.err;
+    const auto record = nlohmann::json::parse(read_file(here.folder() / (dir + "/exit.json")));
+    EXPECT_EQ(record.at("code"), 1);
+    EXPECT_EQ(record.at("step"), 2);
+    for (const std::string& text : {r.err, record.at("reason").get<std::string>()}) {
+      EXPECT_THAT(text,
+                  AllOf(HasSubstr("CUDA error: uncorrectable ECC error encountered: the memory of "
+                                  "this GPU has a fault"),
+                        HasSubstr("; to continue, run the same command with "
+                                  "checkpoint.resume=auto"),
+                        Not(HasSubstr("CUDA_LAUNCH_BLOCKING"))));
+    }
+    const SubprocessResult verified =
+        here.yoke({"checkpoint", "verify", dir + "/checkpoints/step-00000002"});
+    EXPECT_EQ(verified.ending.exit_code, 0) << verified.err;
+
+    const SubprocessResult resumed =
+        train({"--nproc", ranks, "run.dir=" + dir, "checkpoint.resume=auto"});
+    ASSERT_EQ(resumed.ending.exit_code, 0) << resumed.err;
+    EXPECT_THAT(resumed.out, HasSubstr("step-00000002"));
+    EXPECT_EQ(metric("loss", dir).size(), 4u);
+    EXPECT_EQ(metric("loss", dir), metric("loss", whole));
+    EXPECT_EQ(read_file(here.folder() / (dir + weights)),
+              read_file(here.folder() / (whole + weights)));
+  }
+}
+
 // Not a lie, but a crash.
 TEST_F(Untruthful, ThatCrashesIsReportedWithTheFunction) {
   for (const char* ranks : {"1", "2"}) {

@@ -30,8 +30,24 @@ TEST(ExplainDeviceFailure, SaysWhatItMeansInsteadOfHowToDebugKernels) {
 }
 
 TEST(ExplainDeviceFailure, LeavesOtherMessagesAlone) {
-  for (const char* text : {"", "the loss is NaN", "CUDA error: invalid argument\nSearch for it"})
+  for (const char* text : {"",
+                           "the loss is NaN",
+                           "CUDA error: invalid argument\nSearch for it",
+                           "data.bin: unknown error"})
     EXPECT_EQ(explained(text), text);
+}
+
+TEST(ExplainDeviceFailure, LeavesOutADeviceThatIsNotKnown) {
+  EXPECT_THAT(
+      explain_device_failure("CUDA error: uncorrectable ECC error encountered\nmore", ""),
+      StartsWith("CUDA error: uncorrectable ECC error encountered: the memory of this GPU"));
+}
+
+TEST(ExplainDeviceFailure, SaysHowAGpuThatIsLostCanBeTold) {
+  EXPECT_THAT(
+      explained("step 3: CUDA error: unknown error\nSearch for `cudaErrorUnknown'"),
+      StartsWith("step 3: CUDA error: unknown error (cuda:3, NVIDIA H200): the driver names "
+                 "no cause. `dmesg | grep Xid`"));
 }
 
 TEST(ExplainDeviceFailure, SaysHowToContinueIfTheDeviceHasWorkedBefore) {
@@ -65,6 +81,8 @@ TEST(ExplainDeviceFailure, KnowsTheTextsOfTheInstalledRunTime) {
     const std::string text = text_of(code);
     EXPECT_NE(explained(text), text) << code;
   }
+  const std::string unknown = "CUDA error: " + std::string(text_of(999));
+  EXPECT_NE(explained(unknown), unknown);
   EXPECT_TRUE(memory_failure("CUDA error: " + std::string(text_of(2))).value().on_device);
 }
 #endif
