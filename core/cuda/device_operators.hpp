@@ -68,7 +68,7 @@ class DeviceOperators : public DeviceRuntime {
     const int64_t rows = x.size(0), columns = x.size(1);
     // A line is the work of one block. Enough of them fill a large GPU, and too many take long to
     // be added up.
-    constexpr int64_t kThreads = 132 * 1024, kFewLines = 32;
+    constexpr int64_t kThreads = 132 * 1024;
     const int64_t threads = std::max<int64_t>(32, columns * x.element_size() / kAccessBytes);
     const int64_t line_count =
         std::clamp<int64_t>(rows / 8, 1, std::max(kThreads / threads, int64_t{1}));
@@ -87,25 +87,14 @@ class DeviceOperators : public DeviceRuntime {
                                columns,
                                line_count},
                x.device());
-      const auto add_up =
-          [&](const at::Tensor& to_lines, auto to_zero, int64_t from, bool accumulates) {
-            using Out = decltype(to_zero);
-            Run::run(SumOfLines<T, Out>{in<Wide<T>>(lines),
-                                        to<Out>(to_lines),
-                                        to_lines.numel(),
-                                        columns,
-                                        from,
-                                        accumulates},
-                     x.device());
-          };
-      const bool many = line_count > kFewLines;
-      if (many) add_up(lines.narrow(0, 0, kFewLines), Wide<T>{}, line_count, false);
-      const int64_t left = many ? kFewLines : line_count;
-      if (out.dweight.scalar_type() == x.scalar_type()) {
-        add_up(out.dweight, T{}, left, out.accumulates);
-      } else {
-        add_up(out.dweight, Wide<T>{}, left, out.accumulates);
-      }
+      const auto add_up = [&](auto to_zero) {
+        using Out = decltype(to_zero);
+        Run::run(
+            SumOfLines<T, Out>{
+                in<Wide<T>>(lines), to<Out>(out.dweight), columns, line_count, out.accumulates},
+            x.device());
+      };
+      out.dweight.scalar_type() == x.scalar_type() ? add_up(T{}) : add_up(Wide<T>{});
     });
   }
 

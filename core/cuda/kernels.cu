@@ -43,6 +43,14 @@ __device__ ThreadSum<W> from_lane(const ThreadSum<W>& sum, int distance) {
   return {__shfl_down_sync(0xffffffffu, sum.value, distance)};
 }
 
+template <class W>
+__device__ ColumnSums<W> from_lane(const ColumnSums<W>& sum, int distance) {
+  ColumnSums<W> other;
+  for (int k = 0; k < sum.kColumns; ++k)
+    other.v[k] = __shfl_down_sync(0xffffffffu, sum.v[k], distance);
+  return other;
+}
+
 // Returns in lane 0 what all lanes of the warp have.
 template <class Sum>
 __device__ Sum merged_in_warp(Sum sum) {

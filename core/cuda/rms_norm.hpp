@@ -135,27 +135,56 @@ struct NormBackward {
   }
 };
 
-// Adds up the lines of a matrix [line_count, columns]. Line g of `out` [count / columns, columns]
-// is the sum of the lines g, g + count / columns, ... `out` may be the matrix itself, so that many
-// lines can be added up in two steps with enough threads in each. Out is T or the wide type.
-// accumulates: the sum is added to what `out` has.
+// Sums of a few neighbouring columns.
+template <class W>
+struct ColumnSums {
+  static constexpr int kColumns = 4;
+  W v[kColumns] = {};
+  YOKE_HOST_DEVICE ColumnSums merged(const ColumnSums& other) const {
+    ColumnSums sum;
+    for (int k = 0; k < kColumns; ++k) sum.v[k] = v[k] + other.v[k];
+    return sum;
+  }
+};
+
+// Adds up the lines of a matrix [line_count, columns] to out [columns], of type T or the wide type.
+// There may be more lines than columns, so each block adds up a few columns only. accumulates: the
+// sum is added to what `out` has.
 template <class T, class Out>
 struct SumOfLines {
-  static constexpr Kind kKind = Kind::kElements;
+  using Sums = ColumnSums<Wide<T>>;
+  static constexpr Kind kKind = Kind::kReductions;
   static constexpr int kWidth = 1;
 
   const Wide<T>* lines;
   Out* out;
-  int64_t count, columns, line_count;
+  int64_t columns, line_count;
   bool accumulates;
+  int64_t rows = (columns + Sums::kColumns - 1) / Sums::kColumns;  // the number of blocks
 
   bool takes_packs() const { return true; }
+  int64_t elements_of_row() const { return line_count; }
 
+  // Returns the share of one thread of the sums of a block.
   template <int n>
-  YOKE_HOST_DEVICE void run(int64_t first) const {
-    Wide<T> sum = accumulates ? static_cast<Wide<T>>(out[first]) : 0;
-    for (int64_t i = first; i < line_count * columns; i += count) sum += lines[i];
-    out[first] = static_cast<Out>(sum);
+  YOKE_HOST_DEVICE Sums part(int64_t block, int thread, int threads) const {
+    const int64_t first = block * Sums::kColumns;
+    Sums sum;
+    for (int64_t i = thread; i < line_count; i += threads) {
+      for (int k = 0; k < Sums::kColumns; ++k) {
+        if (first + k < columns) sum.v[k] += lines[i * columns + first + k];
+      }
+    }
+    return sum;
+  }
+
+  // Writes the sums of a block. `sum` is that of all threads.
+  YOKE_HOST_DEVICE void finish(int64_t block, const Sums& sum) const {
+    const int64_t first = block * Sums::kColumns;
+    for (int64_t i = first; i < columns && i < first + Sums::kColumns; ++i) {
+      const Wide<T> before = accumulates ? static_cast<Wide<T>>(out[i]) : 0;
+      out[i] = static_cast<Out>(before + sum.v[i - first]);
+    }
   }
 };
 

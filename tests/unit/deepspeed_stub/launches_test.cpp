@@ -106,17 +106,17 @@ Launches launches_of(const Layout& layout) {
   return counts;
 }
 
-// The numbers that ARCHITECTURE gives: with few tokens in a micro-batch, and with many.
+// With few tokens in a micro-batch, and with many.
 TEST(Launches, OfALayerAreFew) {
   const EmulatedCuda cuda(/*everywhere=*/true);
-  for (const auto& [sequences, most] : {std::pair{1, 38}, {8, 40}}) {
+  for (const int sequences : {1, 8}) {
     for (const int32_t dtype : {YOKE_F32, YOKE_BF16}) {
       const Launches launches =
           launches_of_a_layer([n = sequences, type = dtype](int layers, int micros) {
             return launches_of({layers, micros, n, type});
           });
       const auto [sum, all] = total_of(launches);
-      EXPECT_EQ(sum, most) << sequences << all;
+      EXPECT_EQ(sum, 38) << all;  // the number that ARCHITECTURE gives
       EXPECT_EQ(launches.at("gradient"), 9) << all;
       RecordProperty(concat("launches of dtype ", dtype, ", sequences ", sequences), sum);
     }

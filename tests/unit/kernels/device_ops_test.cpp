@@ -87,9 +87,9 @@ TEST_P(DeviceOpsTest, RotaryTakesSequencesOfOneToken) {
       {random({2, 3, 1, 8}), random({1, 2, 1, 8})});
 }
 
-// With fewer rows than lines of sums, and with more.
+// With one line of sums, with a few and with many.
 TEST_P(DeviceOpsTest, NormAgrees) {
-  for (const int64_t rows : {1, 7, 50}) {
+  for (const int64_t rows : {1, 7, 50, 300}) {
     for (const int64_t columns : {11, 32}) {
       expect_same(
           [](const Inputs& t) {

@@ -35,16 +35,16 @@ Launches launches_of(int layers, int micros, int sequences, int32_t dtype) {
   return counts;
 }
 
-// The numbers that ARCHITECTURE gives: with few tokens in a micro-batch, and with many.
+// With few tokens in a micro-batch, and with many.
 TEST(Launches, OfALayerAreFew) {
-  for (const auto& [sequences, most] : {std::pair{1, 29}, {8, 31}}) {
+  for (const int sequences : {1, 8}) {
     for (const int32_t dtype : {YOKE_F32, YOKE_BF16}) {
       const Launches launches = yoke::testing::launches_of_a_layer(
           [&, n = sequences, type = dtype](int layers, int micros) {
             return launches_of(layers, micros, n, type);
           });
       const auto [sum, all] = yoke::testing::total_of(launches);
-      EXPECT_EQ(sum, most) << sequences << all;
+      EXPECT_EQ(sum, 29) << all;                      // the number that ARCHITECTURE gives
       EXPECT_EQ(launches.at("multiply"), 15) << all;  // 5 products, forward and backward
       RecordProperty(concat("launches of dtype ", dtype, ", sequences ", sequences), sum);
     }
