@@ -10,7 +10,7 @@
 
 namespace yoke {
 
-constexpr int64_t kNoTarget = -100;  // the target of a row that does not count
+constexpr int64_t kUncountedTarget = -100;  // the target of a row that does not count
 
 // A log-sum-exp that is not finished: `sum` of exp(x - most) over numbers x up to `most`. It
 // becomes NaN if any of the numbers is NaN or plus infinity.
@@ -81,7 +81,7 @@ struct CrossEntropy {
   YOKE_HOST_DEVICE void finish(int64_t row, const LogSumExp<Wide<T>>& sum) const {
     const int64_t target = targets[row];
     lse[row] = sum.value();
-    if (target == kNoTarget) {
+    if (target == kUncountedTarget) {
       losses[row] = 0;
     } else if (target < 0 || target >= columns) {
       losses[row] = static_cast<Wide<T>>(NAN);
@@ -111,7 +111,7 @@ struct CrossEntropyBackward {
   template <int n>
   YOKE_HOST_DEVICE void run(int64_t row, int thread, int threads) const {
     const int64_t target = targets[row], packed = columns / n * n;
-    const Wide<T> sum = lse[row], factor = target == kNoTarget ? 0 : *dy;
+    const Wide<T> sum = lse[row], factor = target == kUncountedTarget ? 0 : *dy;
     T* const at = logits + row * stride;
     for (int64_t i = int64_t{thread} * n; i < packed; i += int64_t{threads} * n)
       put<n>(at + i, target - i, sum, factor);

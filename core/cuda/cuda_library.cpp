@@ -62,4 +62,8 @@ bool runs_on(c10::Device device) {
   return device.is_cuda() || (emulating && (device.is_cpu() || device.is_meta()));
 }
 
+bool runs_on(const YokeDevice& device) {
+  return runs_on(device.type == YOKE_DEVICE_CUDA ? c10::DeviceType::CUDA : c10::DeviceType::CPU);
+}
+
 }  // namespace yoke

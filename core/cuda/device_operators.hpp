@@ -11,6 +11,7 @@
 
 #include "core/cuda/device_runtime.hpp"
 #include "core/cuda/kernels.hpp"
+#include "yoke/tensor.hpp"
 
 namespace yoke {
 
@@ -193,6 +194,26 @@ class DeviceOperators : public DeviceRuntime {
                                        logits.stride(0)},
                logits.device());
     });
+  }
+
+  void add_state_hash(const at::Tensor& sum, const YokePiece& piece) override {
+    const int bits = piece.view->dtype.bits;
+    const auto add = [&](auto zero) {
+      using Bits = decltype(zero);
+      const int64_t run = piece.stride == 0 ? piece.count : piece.run;
+      const StridedRows spans{run, piece.stride == 0 ? run : piece.stride};
+      Run::run(StateHash<Bits>{data<const Bits>(*piece.view),
+                               reinterpret_cast<uint64_t*>(to<int64_t>(sum)),
+                               piece.count,
+                               piece.begin,
+                               spans},
+               sum.device());
+    };
+    if (bits == 8) return add(uint8_t{});
+    if (bits == 16) return add(uint16_t{});
+    if (bits == 32) return add(uint32_t{});
+    TORCH_CHECK(bits == 64, "add_state_hash: elements of ", bits, " bits");
+    add(uint64_t{});
   }
 
  private:

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/cuda/nccl_settings.hpp"
+#include "yoke/parallel_backend.h"
 #include "yoke/torch_device.hpp"
 
 namespace yoke {
@@ -123,6 +124,10 @@ class DeviceRuntime {
                                       const at::Tensor& targets,
                                       const at::Tensor& lse,
                                       const at::Tensor& dy) = 0;
+  // Adds the hash of a piece of state, see state_hash() of core/verify, to the int64 scalar `sum`,
+  // modulo 2^64. piece.view is memory of the device of `sum`, with elements of 1, 2, 4 or 8 bytes;
+  // throws std::exception for other sizes.
+  virtual void add_state_hash(const at::Tensor& sum, const YokePiece& piece) = 0;
   // Makes LibTorch use only kernels that give the same bits in every run, also where they are
   // slower than others. Call it before the first operator. Affects the whole process.
   virtual void use_deterministic_kernels() = 0;
@@ -158,6 +163,7 @@ void replace_cuda_runtime(DeviceRuntime* runtime, bool emulates = false);
 // Returns whether the operators of cuda_runtime() are those for tensors on this device. Loads
 // nothing. Thread-safe.
 bool runs_on(c10::Device device);
+bool runs_on(const YokeDevice& device);
 
 // The function that libyoke_cuda.so exports, and its name.
 using CudaEntry = DeviceRuntime* (*)();

@@ -54,4 +54,31 @@ inline bool are_aligned(std::initializer_list<const void*> addresses) {
   return true;
 }
 
+// Rows of `columns` elements whose beginnings are `stride` elements apart.
+struct StridedRows {
+  int64_t columns, stride;
+
+  // Returns the offset of element i of all rows. Most tensors are small enough for a division of
+  // 32 bits, which is faster.
+  YOKE_HOST_DEVICE int64_t at(int64_t i) const {
+    if (stride == columns) return i;
+    if ((i | columns) <= UINT32_MAX) {
+      const auto n = static_cast<uint32_t>(i), width = static_cast<uint32_t>(columns);
+      return int64_t{n / width} * stride + n % width;
+    }
+    return i / columns * stride + i % columns;
+  }
+  template <class T>
+  bool takes_packs() const {
+    return stride == columns || (stride % kPack<T> == 0 && columns % kPack<T> == 0);
+  }
+};
+
+// The part of a sum that one thread has added up.
+template <class W>
+struct ThreadSum {
+  W value = 0;
+  YOKE_HOST_DEVICE ThreadSum merged(const ThreadSum& other) const { return {value + other.value}; }
+};
+
 }  // namespace yoke

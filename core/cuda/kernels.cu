@@ -178,6 +178,11 @@ template void launch(const SumOfLines<c10::Half, float>&, void*);
 template void launch(const SumOfLines<c10::BFloat16, c10::BFloat16>&, void*);
 template void launch(const SumOfLines<c10::BFloat16, float>&, void*);
 
+template void launch(const StateHash<uint8_t>&, void*);
+template void launch(const StateHash<uint16_t>&, void*);
+template void launch(const StateHash<uint32_t>&, void*);
+template void launch(const StateHash<uint64_t>&, void*);
+
 template void launch(const AdamWUpdate<double, double, double>&, void*);
 template void launch(const AdamWUpdate<float, float, float>&, void*);
 template void launch(const AdamWUpdate<float, float, c10::Half>&, void*);

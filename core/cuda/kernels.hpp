@@ -17,14 +17,15 @@
 #include "core/cuda/cross_entropy.hpp"
 #include "core/cuda/rms_norm.hpp"
 #include "core/cuda/rotary.hpp"
+#include "core/cuda/state_hash.hpp"
 #include "core/cuda/swiglu.hpp"
 
 namespace yoke {
 
 // Queues an operation on `stream`, a cudaStream_t. Does not throw: if a launch fails, the next use
 // of the stream reports it. An operation on one type T is defined for double, float, c10::Half and
-// c10::BFloat16; SumOfLines for results of type T or Wide<T>, and AdamWUpdate for the types of
-// takes_adamw() in yoke/torch_device.hpp.
+// c10::BFloat16; SumOfLines for results of type T or Wide<T>, AdamWUpdate for the types of
+// takes_adamw() in yoke/torch_device.hpp, and StateHash for unsigned integers of 8 to 64 bits.
 template <class Operation>
 void launch(const Operation& operation, void* stream);
 

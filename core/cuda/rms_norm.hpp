@@ -16,12 +16,6 @@
 
 namespace yoke {
 
-template <class W>
-struct ThreadSum {
-  W value = 0;
-  YOKE_HOST_DEVICE ThreadSum merged(const ThreadSum& other) const { return {value + other.value}; }
-};
-
 // Writes y and c of each row of x [rows, columns]. weight: [columns].
 template <class T>
 struct Norm {

@@ -22,7 +22,7 @@
 namespace yoke::ops::device {
 namespace {
 
-static_assert(kNoTarget == kIgnoredTarget);
+static_assert(kUncountedTarget == kIgnoredTarget);
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
