@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/checkpoint/retention.hpp"
+#include "core/cuda/device_runtime.hpp"
 #include "core/model/adapters.hpp"
 #include "core/run/job_facts.hpp"
 #include "yoke/muon.h"
@@ -26,11 +27,10 @@
 namespace yoke {
 namespace {
 
-// Visitors work on host memory. A piece on a device is copied to the host before a visitor saves
-// it, and back after a visitor has filled it.
+// A piece on a device is copied to the host before a visitor saves it, and back after a visitor has
+// filled it.
 void visit_staged(const YokePiece& piece, int32_t op, const PieceVisitor& visit) {
-  const bool on_cuda = piece.view != nullptr && piece.view->device.type == YOKE_DEVICE_CUDA;
-  if (!on_cuda || !at::hasCUDA()) return visit(piece);
+  if (piece.view == nullptr || !runs_on(piece.view->device)) return visit(piece);
   const at::Tensor device = borrow(*piece.view);
   const at::Tensor host = at::empty(device.sizes(), device.options().device(at::kCPU));
   if (op == YOKE_CHECKPOINT_SAVE) host.copy_(device);  // waits for everything on the stream
@@ -57,15 +57,21 @@ PieceVisitor in_stored_shapes(const Shapes& stored, const PieceVisitor& visit) {
 }  // namespace
 
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit) {
-  const PieceVisitor staged = [&](const YokePiece& piece) { visit_staged(piece, op, visit); };
   YokeCheckpointArgs args{};
   args.header = YOKE_HEADER(YokeCheckpointArgs, YOKE_ID_CHECKPOINT_ARGS);
   args.op = op;
-  args.visit_ctx = const_cast<PieceVisitor*>(&staged);
+  args.visit_ctx = const_cast<PieceVisitor*>(&visit);
   args.visit = [](void* ctx, const YokePiece* piece, YokeError* err) {
     return guard(err, [&] { (*static_cast<const PieceVisitor*>(ctx))(*piece); });
   };
   model.checkpoint(args);
+}
+
+void visit_on_host(WrappedModel& model, int32_t op, const PieceVisitor& visit) {
+  visit_pieces(model, op, [&](const YokePiece& piece) {
+    if (op == YOKE_CHECKPOINT_SAVE && piece.replica != 0) return;
+    visit_staged(piece, op, visit);
+  });
 }
 
 Shapes shapes_in_files(const Job& job, const YokeModelSummary& summary) {
@@ -178,7 +184,7 @@ void Checkpointing::load(WrappedModel& model, const CheckpointReader& reader) {
     reader.visit(piece);
   };
   read_ahead(model, read);
-  visit_pieces(model, YOKE_CHECKPOINT_LOAD, in_stored_shapes(job_.stored_shapes, read));
+  visit_on_host(model, YOKE_CHECKPOINT_LOAD, in_stored_shapes(job_.stored_shapes, read));
   if (world_.rank() != 0) return;
   for (const std::string& kind : restarted)
     log_.warning(concat("this run has ", world_.size(), " rank(s), so the state ", kind) +
@@ -245,7 +251,7 @@ void Checkpointing::save(WrappedModel& model, const Position& position) {
   request.texts = texts_;
   const std::string path =
       save_checkpoint(request, group(), [&](int32_t op, const PieceVisitor& visit) {
-        visit_pieces(model, op, in_stored_shapes(job_.stored_shapes, visit));
+        visit_on_host(model, op, in_stored_shapes(job_.stored_shapes, visit));
       });
   saved_step_ = position.step;
   if (best) best_loss_ = eval_loss_;

@@ -32,9 +32,13 @@ struct Position {
 };
 
 // Calls visit for every piece of state on this rank. op: YOKE_CHECKPOINT_SAVE, _LOAD or _DESCRIBE.
-// Pieces on a device are copied, so that visit always gets host memory. Collective, except for
-// DESCRIBE.
+// Views may be memory of a device, and are ready on the current stream; they are valid for what
+// visit queues there. Collective, except for DESCRIBE.
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
+
+// The same for visitors that need host memory: pieces on a device are copied. With SAVE, visit is
+// not called for pieces with a replica above 0, which are not written, so they are not copied.
+void visit_on_host(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 
 // Returns the names of the model's parameters and the shapes that they have in files. summary: of
 // the job's model.
