@@ -6,9 +6,11 @@
 
 #include "core/cuda/rank_device.hpp"
 #include "core/kernels/ops.hpp"
+#include "core/verify/state_hash.hpp"
 #include "tests/support/emulated_cuda.hpp"
 #include "tests/support/gpu.hpp"
 #include "tests/unit/kernels/ops_fixture.hpp"
+#include "tests/unit/run/fake_model.hpp"
 
 namespace yoke::testing {
 namespace {
@@ -217,6 +219,27 @@ TEST_P(OpsOnGpu, EmbeddingAgrees) {
   expect_same_on_gpu([&](const Inputs& t) { return ops::embedding(t[0], on_device); },
                      [&](const Inputs& t) { return ops::composite::embedding(t[0], ids); },
                      {random({7, 64})});
+}
+
+// verify.every compares replicas by these hashes. The piece has several slices. Its second form
+// begins at an address that is not aligned, and its third consists of runs.
+TEST_P(OpsOnGpu, HashesOfStateAreThoseOfTheCpu) {
+  const at::Tensor values = random({40000}).detach(), on_device = on_gpu(values);
+  for (const auto& [begin, run] :
+       std::vector<std::pair<int64_t, int64_t>>{{0, 0}, {1, 0}, {0, 48}}) {
+    StatePiece piece{"w", "param", values.slice(0, begin), /*begin=*/5};
+    if (run > 0) {
+      piece.run = run;
+      piece.stride = run + 37;
+    }
+    const uint64_t expected =
+        with_piece(piece, true, [](const YokePiece& shown) { return state_hash(shown); });
+    const at::Tensor sum = at::ones({}, on_device.options().dtype(at::kLong));
+    piece.values = on_device.slice(0, begin);
+    with_piece(
+        piece, true, [&](const YokePiece& shown) { rank_->runtime().add_state_hash(sum, shown); });
+    EXPECT_EQ(static_cast<uint64_t>(sum.item<int64_t>()), expected + 1) << begin << " " << run;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Types,
