@@ -45,7 +45,7 @@ class Model {
   void step(bool split) {
     const at::AutoGradMode no_grad(false);  // each block records a graph of its own
     const int last = static_cast<int>(blocks_.size()) - 1;
-    BlockRunner runner(blocks_, {{.end = last + 1}}, {0, 1}, ops::defer_weights);
+    BlockRunner runner(blocks_, {{.end = last + 1}}, {0, 1}, ops::defer_weights, /*mesh=*/nullptr);
     runner.begin_step(inputs_, std::vector<at::Tensor>(inputs_.size(), at::ones({}, at::kDouble)));
     const ActionKind backward = split ? ActionKind::kBackwardInput : ActionKind::kBackward;
     for (int micro = 0; micro < kMicros; ++micro) {
