@@ -124,9 +124,9 @@ class DeviceRuntime {
                                       const at::Tensor& targets,
                                       const at::Tensor& lse,
                                       const at::Tensor& dy) = 0;
-  // Adds the hash of a piece of state, see state_hash() of core/verify, to the int64 scalar `sum`,
-  // modulo 2^64. piece.view is memory of the device of `sum`, with elements of 1, 2, 4 or 8 bytes;
-  // throws std::exception for other sizes.
+  // Adds the hash of a piece of state, see state_hash() of core/verify, to `sum` (int64 [], modulo
+  // 2^64). piece.view is contiguous memory of the same device, and must stay valid for the queued
+  // work. Throws std::exception unless its elements have 1, 2, 4 or 8 bytes.
   virtual void add_state_hash(const at::Tensor& sum, const YokePiece& piece) = 0;
   // Makes LibTorch use only kernels that give the same bits in every run, also where they are
   // slower than others. Call it before the first operator. Affects the whole process.

@@ -1,7 +1,7 @@
 // The hash of a piece of state on a device: the number that state_hash() of core/verify computes on
-// the CPU. Each block adds up the elements of a slice, and adds the result to that of the piece.
-// Sums of integers do not depend on the order, so the hash has the same bits in every run. See
-// kernels.hpp.
+// the CPU. Each CUDA block adds up the hashes of the elements of one slice, and adds that sum to
+// the hash of the piece. Sums of integers do not depend on the order, so the hash has the same bits
+// in every run. See kernels.hpp.
 #pragma once
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct StateHash {
   uint64_t* sum;
   int64_t size;       // number of elements, which are contiguous in memory
   int64_t begin;      // index of the first one in the tensor
-  StridedRows spans;  // where the others are in the tensor, relative to the first
+  StridedRows spans;  // maps an element of the piece to its offset in the tensor from `begin`
   int64_t rows = (size + kSlice - 1) / kSlice;  // number of slices
 
   bool takes_packs() const {

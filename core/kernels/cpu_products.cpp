@@ -1,10 +1,11 @@
 // On the CPU, LibTorch computes products in fp32 and fp64 with MKL, which uses AVX-512 on Intel's
 // processors only. LibTorch also contains oneDNN, for products in narrower types, which uses
-// AVX-512 wherever it exists. On an AMD Zen 5 the products of a training step take half as long
-// with oneDNN (bench/products). On Intel's processors MKL stays, because it has no such handicap
-// there. It stays for fp64 as well, which oneDNN does not have.
+// AVX-512 wherever it exists. On an AMD Zen 5, oneDNN's primitive took half as long as MKL for the
+// products of a training step (bench/products), before small ones had a kernel of their own
+// (small_products.cpp). On Intel's processors MKL stays, because it has no such handicap there. It
+// stays for fp64 as well, which oneDNN does not have.
 //
-// oneDNN computes on one thread only, with the signals of that thread blocked: some fp32 kernels of
+// Only ranks with one thread use oneDNN, and block the signals of that thread: some fp32 kernels of
 // oneDNN 3.10, which LibTorch 2.11 contains, use the stack pointer as a general register, so a
 // signal handler would write to the heap (https://github.com/uxlfoundation/oneDNN/issues/4845). The
 // kernels for bf16 do not. Signals of the threads of OpenMP cannot be controlled from here, so
@@ -99,7 +100,8 @@ bool is_dense(const at::Tensor& matrix) {
 }
 
 // Returns whether oneDNN computes the product. LibTorch's kernels do the rest, and report invalid
-// arguments. The preparation of a product in oneDNN takes longer than in MKL.
+// arguments. oneDNN's primitive needs more preparation than MKL, so it gets no product of fewer
+// than kLeast multiplications.
 bool takes(const at::Tensor& a, const at::Tensor& b) {
   constexpr double kLeast = 1 << 20;  // multiplications
   if (!is_matrix(a) || !is_matrix(b) || a.size(1) != b.size(0) || at::get_num_threads() != 1 ||

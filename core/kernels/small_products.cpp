@@ -1,16 +1,17 @@
 // A product of small matrices takes only microseconds, of which oneDNN's primitive for products
 // spends many on its preparation, with about 60 allocations in each call. Its kernel for one block
 // ("brgemm"), which LibTorch exports, has no such overhead: LibTorch generates code for each shape
-// once, and a call costs 0.1 us. On an AMD Zen 4, whose fp32 peak is 118 GFLOP/s at 3.7 GHz, it
-// reaches 105 to 117 GFLOP/s for nearly all products of a model of dimension 64. The primitive
-// reaches 45 to 100 there, and MKL 66 to 97.
+// once per thread, and a call costs 0.1 us. On an AMD Zen 4, whose fp32 peak is 118 GFLOP/s at 3.7
+// GHz, it reaches 105 to 117 GFLOP/s for nearly all products of a model of dimension 64. The
+// primitive reaches 45 to 100 there, and MKL 66 to 97.
 //
 // The kernel takes matrices whose rows are contiguous, so others are transposed first, and it does
 // not divide large matrices into blocks that fit into the caches; oneDNN's primitive is better for
 // those.
 //
 // Each number of the result is one sum, added up in the order of the inner dimension whatever the
-// shapes are. So the rows of a product do not depend on how many rows there are.
+// shapes are. So a row does not depend on how many rows there are, unless their number moves the
+// product to another library.
 #include "core/kernels/small_products.hpp"
 
 #include <ATen/Context.h>
@@ -90,8 +91,8 @@ void multiply_rows(
                               /*is_vnni=*/false);
 }
 
-// The same with the transpose of b [n, k]: y = x W^T. The columns of b are transposed in blocks
-// which stay in the fastest cache.
+// The same with b stored as its transpose [n, k]: y = x W^T. It is transposed in blocks of 64 of
+// its rows, 256 k bytes each, which stay in the second-level cache.
 void multiply_by_transpose(
     const Shape& s, Rows<const float> a, Rows<const float> b, Rows<float> out, bool add) {
   constexpr int64_t kBlock = 64;
@@ -103,8 +104,8 @@ void multiply_by_transpose(
   }
 }
 
-// The same with the transpose of a [k, m]: dW = y^T x. If a is wider than b, transposing b and the
-// result moves fewer numbers: out^T = b^T a.
+// The same with a stored as its transpose [k, m]: dW = dy^T x. If a is wider than b, transposing b
+// and the result moves fewer numbers: out^T = b^T a.
 void multiply_transpose_by(
     const Shape& s, Rows<const float> a, Rows<const float> b, Rows<float> out, bool add) {
   if (s.m <= s.n) {

@@ -1,5 +1,5 @@
-// Explains messages of CUDA and LibTorch about failures of memory and of devices to the user. Pure
-// functions; no LibTorch.
+// Explains to the user what messages of CUDA and LibTorch mean that report a failure of memory or
+// of a device. Its functions are pure and use no LibTorch.
 #pragma once
 
 #include <optional>

@@ -24,7 +24,7 @@ struct Position {
   int64_t step = 0;         // optimizer steps done
   int64_t next_sample = 0;  // global number of the first sample not yet trained on
 
-  // After a step. The number of one that was skipped comes again, with the next samples.
+  // Call after a step. A skipped step is not counted: the next one has its number, and new samples.
   void advance(int64_t global_batch, bool skipped = false) {
     step += skipped ? 0 : 1;
     next_sample += global_batch;
@@ -36,8 +36,9 @@ struct Position {
 // visit queues there. Collective, except for DESCRIBE.
 void visit_pieces(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 
-// The same for visitors that need host memory: pieces on a device are copied. With SAVE, visit is
-// not called for pieces with a replica above 0, which are not written, so they are not copied.
+// The same for visitors that need host memory: visit gets a copy of a piece on a device, valid for
+// the call, which is copied back after LOAD. With SAVE, pieces with a replica above 0 are skipped,
+// also in host memory, because no checkpoint contains them.
 void visit_on_host(WrappedModel& model, int32_t op, const PieceVisitor& visit);
 
 // Returns the names of the model's parameters and the shapes that they have in files. summary: of

@@ -24,16 +24,17 @@ struct RunChange {
 // know it or refuses the change.
 using PeakOfChange = std::function<int64_t(const RunChange&)>;
 
-// Returns, for each option of a backend that has few values and changes only how a step is carried
-// out, its other values in the declared order. Such an option is a bool, or a string with choices.
-// options: the present values.
+// Returns the other values of each option that has few values and changes only how a step is
+// carried out, in the declared order. Such an option is a bool, or a string with choices. options:
+// the present values.
 std::vector<std::vector<RunChange>> other_values(const YokeDescription& backend,
                                                  const OptionList& options,
                                                  const YokePlan& plan);
 
-// Returns the sentence that follows the message of an allocation that has failed: what a step needs
-// by the backend's forecast, and the changes of the run after which it would fit. options: as
-// other_values() returns them. room: bytes that a rank can use.
+// Returns the text that follows the message of a failed allocation. It names what a step needs by
+// the backend's forecast, and of each kind of change the first after which a step would fit.
+// Without a forecast it only names options. options: as other_values() returns them. room: bytes
+// that a rank can use.
 std::string memory_advice(const YokePlan& plan,
                           const std::string& backend,
                           const std::vector<std::vector<RunChange>>& options,
@@ -43,7 +44,8 @@ std::string memory_advice(const YokePlan& plan,
 std::string memory_advice(const Job& job, int64_t room);
 
 // Returns a warning if a step is forecast to need more bytes than the device has for this rank, or
-// if other programs use much of its memory; "" if neither is true. needed: bytes of the parts of a
+// if something other than LibTorch's allocator, such as other programs, holds more than 4 GiB of
+// its memory; "" if neither is true. needed: bytes of the parts of a
 // forecast that are known. device: device_name().
 std::string memory_warning(int64_t needed, const DeviceMemory& memory, const std::string& device);
 

@@ -1,4 +1,4 @@
-// The hashes of pieces of state, which are computed where the pieces are.
+// Computes the hashes of pieces of state where the pieces are: on the host or on a device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,12 +10,13 @@
 
 namespace yoke {
 
-// One thread at a time.
+// Used by one thread at a time, with the same current stream in all calls.
 class PieceHashes {
  public:
-  // Hashes a piece like state_hash(). If its view is memory of a device, this only queues the work
-  // on the current stream. Throws Error(INVALID_ARGUMENT) if the elements have another size than 1,
-  // 2, 4 or 8 bytes.
+  // Hashes a piece like state_hash(). If its view is memory of a device, only queues the work on
+  // the current stream; the memory must stay valid for that. All such pieces are on one device.
+  // Elements have 1, 2, 4 or 8 bytes; for other sizes throws Error(INVALID_ARGUMENT) for a piece in
+  // host memory, and another std::exception for one on a device.
   void add(const YokePiece& piece);
 
   // Returns the hashes in the order of add(). Waits for the device once, unless all pieces are in

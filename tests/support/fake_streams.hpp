@@ -1,7 +1,7 @@
 // A device of type CUDA whose streams, events and memory are fakes, for tests on machines without a
-// GPU. LibTorch allocates "device memory" in CPU memory, copies to it at once, and notes what was
-// issued to which stream. To be included by one source file of a program that does not load
-// libtorch_cuda.
+// GPU. "Device memory" is CPU memory. Copies are done at once, and StreamLog notes to which stream
+// copies, records and waits were issued. Include this in one source file of a program that does not
+// load libtorch_cuda.
 #pragma once
 
 #include <ATen/EmptyTensor.h>

@@ -1,12 +1,12 @@
-// A piece has some rows of each rank's part of the dim that is cut, so every piece is an exchange
-// of equal parts between all ranks, and each number is added in the same order of ranks. At most
-// two pieces are in flight. On a device, the collectives run on streams of their own: waiting for
-// one lets the stream of the products wait, not the CPU, and c10d keeps the memory of its tensors
-// until then.
+// A piece has the same rows of each rank's part of the dim that is cut. So it is exchanged in equal
+// parts, and each sum over the ranks has the order that it has without pieces. At most two pieces
+// are in flight. On a device, the collectives run on streams of their own: waiting for one makes
+// the stream of the products wait, not the CPU, and c10d keeps the memory of its tensors until
+// then.
 //
-// The rows of a piece are those of several ranks and sequences, which are not neighbours in the
-// whole. They are copied into one matrix, because many small products take longer than a large one
-// and a copy.
+// The rows of a piece belong to several ranks and sequences, so they are apart in the whole matrix.
+// A piece is therefore one matrix of its own, from or to which rows are copied: one large product
+// and a copy take less time than many small products.
 #include "sdk/mesh/dtensor/pieces.hpp"
 
 #include <ATen/ATen.h>
@@ -27,7 +27,7 @@ struct Flight {
   Work work;
 };
 
-// Returns so many parts of `rows` rows, or one for each row if there are fewer rows. Their sizes
+// Returns `pieces` parts of `rows` rows, or one for each row if there are fewer rows. Their sizes
 // differ by at most 1.
 std::vector<Part> pieces_of(int64_t rows, int64_t pieces) {
   pieces = std::min(pieces, rows);

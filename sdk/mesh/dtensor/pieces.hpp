@@ -11,17 +11,18 @@
 
 namespace yoke::mesh {
 
-// Computes aten::mm(a, b) if the decision for it gathers the rows of `a` along an axis with several
-// pieces, and moves nothing else. `a` keeps the gathered rows. Returns the local product, or an
-// undefined tensor if the decision needs something else. keys: those of the operator on local
-// tensors.
+// If `decision`, which was made for aten::mm(a, b), gathers the rows of `a` along an axis with
+// several pieces and changes no other placement, returns the local product [rows, columns of b].
+// Then the local tensor of `a` is replaced by the gathered rows. Otherwise, or if the rows are
+// gathered already or the ranks do not divide them, returns an undefined tensor. args: a, b. keys:
+// the dispatch keys with which mm is called on the local tensors.
 at::Tensor product_in_pieces(c10::ArrayRef<c10::IValue> args,
                              const Decision& decision,
                              Mesh& mesh,
                              c10::DispatchKeySet keys);
 
-// Computes a sum of products [outer * n, inner] and sums it over the ranks. Returns this rank's
-// part [outer, n / ranks, inner]. outer * n: rows of the products; the ranks must divide n.
+// Adds up the products, each [outer * n, inner], and then the result over the ranks of `axis`. n is
+// a multiple of the number of ranks. Returns this rank's part, [outer, n / ranks, inner].
 at::Tensor reduce_scatter_while_multiplying(Mesh& mesh,
                                             int axis,
                                             const std::vector<PendingProducts::Product>& products,
