@@ -19,8 +19,10 @@ import atlas_kernels  # noqa: E402
 import atlas_products  # noqa: E402
 
 # What a CPU lacks.
-GPU_KINDS = {"bf16, fp32 out", "fp8 rowwise, fast", "fp8 rowwise", "cuDNN", "efficient"}
+GPU_KINDS = {"bf16, fp32 out", "bf16, fp32 added", "fp8 rowwise, fast", "fp8 rowwise", "cuDNN", "efficient"}
 GPU_GROUPS = {"graph of 1000 kernels"}
+# Two weights have five kinds of products in three directions, and two kinds of the weight gradient only.
+ROWS = 8 + 6 + 2 + 2 + 2 * (5 * 3 + 2)
 
 
 class Toy(support.OracleTest):
@@ -35,17 +37,19 @@ class Toy(support.OracleTest):
         rows = self.run_atlas()["rows"]
         for row in rows:
             self.assertEqual("error" in row, row["kind"] in GPU_KINDS or row["what"] in GPU_GROUPS, row)
-        self.assertEqual(len(rows), 2 + 2 + 6 + 6 + 2 * 3 * 6)
+        self.assertEqual(len(rows), ROWS)
 
     def test_leaves_out_what_does_not_fit_into_the_budget(self):
         results = self.run_atlas("--budget", "-1")
-        self.assertEqual((results["rows"], len(results["left_out"])), ([], 2 + 2 + 6 + 6 + 2 * 3 * 6))
+        self.assertEqual((results["rows"], len(results["left_out"])), ([], ROWS))
 
 
 class FullSize(unittest.TestCase):
     def test_products_have_the_operands_that_cuda_demands(self):
         with FakeTensorMode():
             for row, make, work in atlas_products.measurements(False):
+                if row["kind"] == "bf16, fp32 added":
+                    continue  # PyTorch 2.11 has no such product of tensors without data; "fp32 out" has its operands
                 m, k, n = map(int, row["size"].split(" x "))
                 out = make("cuda")()
                 self.assertEqual((tuple(out.shape), work["flops"]), ((m, n), 2 * m * k * n), row)
