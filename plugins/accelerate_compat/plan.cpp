@@ -115,7 +115,7 @@ void note_unused_options(const YokePlanArgs& args, PlanMessages& messages) {
   for (const char* key : ddp_option_keys()) {
     if (!options.given(key)) continue;
     messages.push_back({"accelerate_compat." + std::string(key),
-                        "set",
+                        options.text(key),
                         "",
                         concat("it has no effect: this run does not use DDP but ", kInner),
                         true});

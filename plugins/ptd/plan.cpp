@@ -148,7 +148,7 @@ void note_idle_options(const YokePlanArgs& args,
   const Options options(args.options, args.num_options);
   const auto note = [&](std::initializer_list<const char*> keys, const char* why) {
     for (const char* key : keys) {
-      if (options.given(key)) report.note(concat("ptd.", key), "set", why);
+      if (options.given(key)) report.note(concat("ptd.", key), options.text(key), why);
     }
   };
   const int32_t cp = plan.degree[YOKE_CP], tp = plan.degree[YOKE_TP];

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "yoke/error.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 
@@ -94,6 +95,21 @@ class Options {
   std::string_view string(std::string_view key) const { return view(find(key).string_value); }
   // Returns the bytes of a file, or the lines NAME=VALUE of environment variables.
   std::string_view content(std::string_view key) const { return view(find(key).content); }
+  // Returns the value for a message, by the declared type: "true", "8", "0.5", "zigzag", or a
+  // file's path.
+  std::string text(std::string_view key) const {
+    const YokeOption& o = find(key);
+    switch (o.type) {
+      case YOKE_OPTION_INT:
+        return concat(o.int_value);
+      case YOKE_OPTION_BOOL:
+        return o.int_value != 0 ? "true" : "false";
+      case YOKE_OPTION_DOUBLE:
+        return concat(o.double_value);
+      default:
+        return std::string(view(o.string_value));
+    }
+  }
   // Returns whether the user set the value. If not, a number or bool without a default has no
   // value.
   bool given(std::string_view key) const { return find(key).given != 0; }

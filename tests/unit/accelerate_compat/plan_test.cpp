@@ -351,7 +351,7 @@ TEST(InnerBackend, ItsRefusalsAndItsAbsenceAreReported) {
 TEST(InnerBackend, NotesThatOptionsOfDdpHaveNoEffect) {
   PlanRequest run(2, version_2("fsdp_reshard_after_forward: true"));
   run.plan.options["bucket_cap_mb"] = "1";
-  EXPECT_THAT(run.ask(), ElementsAre(StartsWith("note: accelerate_compat.bucket_cap_mb")));
+  EXPECT_THAT(run.ask(), ElementsAre(StartsWith("note: accelerate_compat.bucket_cap_mb = 1")));
 }
 
 // ---- Translation into a run file ----

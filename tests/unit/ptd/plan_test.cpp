@@ -316,11 +316,14 @@ TEST(Plan, AnOrderFileThatWouldHangOverNcclIsRefused) {
 
 TEST(Plan, AnOptionWithoutEffectIsNoted) {
   Asked alone(1, {0, 0});
-  EXPECT_THAT(
-      alone.ask({"reshard_after_forward"}),
-      ElementsAre(AllOf(HasSubstr("note: ptd.reshard_after_forward"), HasSubstr("no effect"))));
+  EXPECT_THAT(alone.ask({"reshard_after_forward"}),
+              ElementsAre(AllOf(HasSubstr("note: ptd.reshard_after_forward = true"),
+                                HasSubstr("no effect"))));
   EXPECT_THAT(alone.ask({"pp_whole"}), ElementsAre(HasSubstr("no effect with pp_degree = 1")));
-  EXPECT_THAT(alone.ask({"tp_pieces"}), ElementsAre(HasSubstr("no effect with tp_degree = 1")));
+  alone.job.options["tp_pieces"] = "2";
+  EXPECT_THAT(alone.ask({"tp_pieces"}),
+              ElementsAre(AllOf(HasSubstr("ptd.tp_pieces = 2"),
+                                HasSubstr("no effect with tp_degree = 1"))));
   alone.job.options["activation_checkpoint"] = "stage";
   EXPECT_THAT(alone.ask({"activation_checkpoint"}), ElementsAre(HasSubstr("nothing to recompute")));
   Asked pipeline(4, {1, 2});
