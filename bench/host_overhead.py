@@ -15,7 +15,6 @@ import time
 
 from harness import DEFAULT_YOKE, machine, make_text, require_yoke, run_program, spread
 
-SHORT, LONG = 1000, 31000
 NEVER = 10**9
 
 RUN_FILE = """\
@@ -39,6 +38,7 @@ def parse_arguments():
     parser.add_argument("backend", type=pathlib.Path, help="nothing.so of the build")
     parser.add_argument("--yoke", type=pathlib.Path, default=DEFAULT_YOKE)
     parser.add_argument("--pairs", type=int, default=7)
+    parser.add_argument("--steps", type=int, nargs=2, default=[1000, 31000], metavar=("SHORT", "LONG"))
     parser.add_argument("--order", choices=("shuffled", "sequential"), default="shuffled")
     return parser.parse_args()
 
@@ -63,11 +63,12 @@ def main():
         folder = pathlib.Path(name)
         make_text(folder / "text.txt")
         (folder / "run.toml").write_text(RUN_FILE.format(order=options.order, never=NEVER), encoding="utf-8")
+        short, long = options.steps
         for ranks in (1, 2):
             costs = []
             for _ in range(options.pairs):
-                short = seconds_of(options, folder, ranks, SHORT)
-                costs.append(1e6 * (seconds_of(options, folder, ranks, LONG) - short) / (LONG - SHORT))
+                of_short = seconds_of(options, folder, ranks, short)
+                costs.append(1e6 * (seconds_of(options, folder, ranks, long) - of_short) / (long - short))
             print(f"{ranks} rank(s): {spread(costs)} us per step, {options.order} order")
     print("target: 20 us per step")
     return 0
