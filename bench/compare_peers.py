@@ -11,7 +11,8 @@ every pair, their median and range. If the losses of a pair differ by more than 
 both programs also run in fp64. If their losses agree there and differ by at most 1e-4 in fp32, the difference comes
 from rounding in fp32. The distance of each program from its own fp64 run shows which one rounds more. With one rank,
 the matrix products of a step also run alone in each turn (build/release/bench/products); their time divided by that of
-a step is the share of the rate that the machine allows. Exits with 4 if the losses do not agree, and with 1 if a run
+a step is the share of the rate that the machine allows. With --one-rank, Yoke also runs with one rank in each turn.
+Exits with 4 if the losses do not agree, and with 1 if a run
 fails. Needs a release build and `scripts/setup --peers`.
 """
 import argparse
@@ -133,6 +134,7 @@ def parse_arguments():
     parser.add_argument("--strategy", choices=STRATEGIES, default="fsdp")
     parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks, except for single and compiled")
+    parser.add_argument("--one-rank", action="store_true", help="also compare yoke with its own step on one rank")
     parser.add_argument("--steps", type=int, default=45, help="steps of each run")
     parser.add_argument("--warmup", type=int, default=5, help="steps left out of the medians")
     parser.add_argument("--yoke", type=pathlib.Path, default=DEFAULT_YOKE)
@@ -236,6 +238,11 @@ def run_pair(options, data, folder):
         "loss_difference": largest_difference(yoke.losses, peer.losses, LOSS_STEPS),
         "norm_difference": largest_difference(yoke.norms, peer.norms, LOSS_STEPS),
     }
+    if options.one_rank:
+        alone = argparse.Namespace(**{**vars(options), "strategy": "single", "ranks": 1})
+        (folder / "one").mkdir()
+        pair["one_rank_ms"] = run_yoke(alone, data, folder / "one").median_ms(options.warmup)
+        pair["one_rank_ratio"] = pair["one_rank_ms"] / yoke_ms
     if options.ranks == 1:
         pair["products_ms"] = products_ms(options)
         pair["libtorch_products_ms"] = products_ms(options, "--libtorch")
@@ -268,6 +275,9 @@ def report(options, pairs):
         ms, mib = column[key + "_ms"], column[key + "_mib"]
         print(f"| {name} | {spread(ms)} | {tokens / statistics.median(ms):.0f} | {statistics.median(mib):.0f} |")
     print(f"ratio of step rates, yoke / {other}: {spread(column['ratio'])}")
+    if options.one_rank:
+        print(f"one rank of yoke takes {spread(column['one_rank_ms'])} ms, "
+              f"{spread(column['one_rank_ratio'])} times as long as {options.ranks} ranks")
     if options.ranks == 1:
         print(f"the products alone take {spread(column['products_ms'])} ms, with LibTorch's kernels "
               f"{spread(column['libtorch_products_ms'])} ms: yoke reaches {spread(column['products_share'])} "

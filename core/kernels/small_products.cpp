@@ -1,9 +1,9 @@
 // A product of small matrices takes only microseconds, of which oneDNN's primitive for products
 // spends many on its preparation, with about 60 allocations in each call. Its kernel for one block
 // ("brgemm"), which LibTorch exports, has no such overhead: LibTorch generates code for each shape
-// once per thread, and a call costs 0.1 us. On an AMD Zen 4, whose fp32 peak is 118 GFLOP/s at 3.7
-// GHz, it reaches 105 to 117 GFLOP/s for nearly all products of a model of dimension 64. The
-// primitive reaches 45 to 100 there, and MKL 66 to 97.
+// once per thread, and a call costs 0.1 us. bench/products --each prints the rates. On an AMD Zen
+// 4, whose fp32 peak is 118 GFLOP/s at 3.7 GHz, the products of a model of dimension 64 reach 81 to
+// 112 GFLOP/s, and with --libtorch 62 to 96.
 //
 // The kernel takes matrices whose rows are contiguous, so others are transposed first, and it does
 // not divide large matrices into blocks that fit into the caches; oneDNN's primitive is better for
