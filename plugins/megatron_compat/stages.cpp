@@ -7,6 +7,7 @@
 #include <cctype>
 #include <numeric>
 #include <string>
+#include <string_view>
 
 #include "sdk/compat/activations.hpp"
 #include "yoke/error.hpp"
@@ -15,6 +16,8 @@
 namespace yoke::megatron_compat {
 namespace {
 
+constexpr std::string_view kRanks = "--pipeline-model-parallel-size";
+constexpr const char* kChunks = "--num-virtual-stages-per-pipeline-rank";
 constexpr const char* kLayersOfChunk = "--num-layers-per-virtual-pipeline-stage";
 constexpr const char* kFirst = "--decoder-first-pipeline-num-layers";
 constexpr const char* kLast = "--decoder-last-pipeline-num-layers";
@@ -46,8 +49,13 @@ class Divider {
   }
 
  private:
-  void refuse(const char* name, std::string_view allowed, const std::string& hint) {
-    messages_.push_back({config_.label(name), config_.shown(name), std::string(allowed), hint});
+  void refuse(std::string_view name, std::string_view allowed, const std::string& hint) {
+    // The run file may give the number of pipeline ranks.
+    const bool of_run = name == kRanks && !config_.is_given(kRanks);
+    messages_.push_back({of_run ? "pp_degree" : config_.label(name),
+                         of_run ? concat(pp_) : config_.shown(name),
+                         std::string(allowed),
+                         hint});
   }
 
   std::vector<int> of_layout() {
@@ -94,9 +102,13 @@ class Divider {
     const int64_t rest = counted - first - last;
     if (rest < 0 || (others == 0 ? rest != 0 : rest % (others * chunks) != 0) ||
         first % chunks != 0 || last % chunks != 0) {
-      const char* name = first > 0 ? kFirst : last > 0 ? kLast : "--pipeline-model-parallel-size";
+      const std::string_view name = first > 0    ? kFirst
+                                    : last > 0   ? kLast
+                                    : chunks > 1 ? kChunks
+                                                 : kRanks;
       refuse(name,
-             "numbers of layers that divide evenly",
+             first + last > 0 ? "numbers of layers that divide evenly"
+                              : "a number of stages that divides the layers",
              concat(counted,
                     " layers",
                     counted > layers_ ? ", with those that count for embedding and loss," : "",

@@ -83,7 +83,8 @@ std::optional<bool> ForeignConfig::boolean(std::string_view name) const {
 
 std::string ForeignConfig::label(std::string_view name) const {
   const auto given = given_.find(name);
-  return given != given_.end() ? given->second.label : concat(file_, ": ", name);
+  if (given != given_.end()) return given->second.label;
+  return file_.empty() ? std::string(name) : concat(file_, ": ", name);
 }
 
 std::string ForeignConfig::shown(std::string_view name) const {

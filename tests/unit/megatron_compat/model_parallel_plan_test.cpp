@@ -53,7 +53,8 @@ TEST(ModelParallelism, IsRefusedWithTheReason) {
       {"--tensor-model-parallel-size 2 --context-parallel-size 2",
        "pp_degree x cp_degree x tp_degree is 4"},
       {"--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
-       "2 layers do not divide into 4 equal stages"},
+       "--num-virtual-stages-per-pipeline-rank = 2; allowed: a number of stages that divides the "
+       "layers; 2 layers do not divide into 4 equal stages"},
       {"--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
        "--microbatch-group-size-per-virtual-pipeline-stage 4",
        "--microbatch-group-size-per-virtual-pipeline-stage = 4; allowed: 2"},
@@ -74,6 +75,20 @@ TEST(ModelParallelism, IsRefusedWithTheReason) {
   };
   for (const auto& c : cases)
     EXPECT_THAT(PlanRequest(c.arguments).ask(), Contains(HasSubstr(c.message))) << c.arguments;
+}
+
+// The message names what the user wrote, in the run file or in Megatron's arguments.
+TEST(ModelParallelism, LayersThatDoNotDivideNameTheNumberOfRanks) {
+  PlanRequest of_run;
+  of_run.plan.plan.degree[YOKE_PP] = 4;
+  of_run.plan.plan.world_size = 4;
+  EXPECT_THAT(of_run.ask(),
+              Contains(HasSubstr("pp_degree = 4; allowed: a number of stages that divides the "
+                                 "layers; 2 layers do not divide into 4 equal stages")));
+  PlanRequest of_arguments("--pipeline-model-parallel-size 4");
+  of_arguments.plan.plan.world_size = 4;
+  EXPECT_THAT(of_arguments.ask(),
+              Contains(HasSubstr("--pipeline-model-parallel-size = 4; allowed: a number")));
 }
 
 }  // namespace
