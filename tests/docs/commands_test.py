@@ -24,7 +24,7 @@ YOKE = pathlib.Path(sys.argv[1]).resolve()
 PAGES = sys.argv[2:] or blocks.PAGES
 DONE = ("scripts/setup", "scripts/demo", "scripts/test", "cmake --preset", "cmake --build --preset", "export PATH=")
 # Small models and short runs. Commands that name a step find it in the run folder that prepare() makes.
-SMALL = {"YOKE_MODEL_LAYERS": "2", "YOKE_DATA_SEQ_LEN": "32", "YOKE_TRAIN_GLOBAL_BATCH": "8", "YOKE_TRAIN_STEPS": "4",
+SMALL = {"YOKE_MODEL_LAYERS": "4", "YOKE_DATA_SEQ_LEN": "32", "YOKE_TRAIN_GLOBAL_BATCH": "8", "YOKE_TRAIN_STEPS": "4",
          "YOKE_CHECKPOINT_EVERY": "2", "YOKE_METRICS_EVERY": "1", "YOKE_DEVICE": "cpu"}
 # These pages print their own, small runs, and what they print about them is what a reader should see.
 AS_PRINTED = ("docs/first_run.md", "docs/choose_a_backend.md")
