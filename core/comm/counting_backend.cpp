@@ -229,7 +229,7 @@ WorkPtr CountingBackend::issue_message(Collective op, Tensors tensors, int peer,
 CountingBackend::Messages& CountingBackend::messages_of(const Link& link) {
   Messages& messages = links_[{link.from, link.to}];
   if (!messages.history) {
-    messages = {link, std::make_shared<History>(), {}};
+    messages = {link, std::make_shared<History>(), {}, nullptr};
     setup_.on_link(link, messages.history);
   }
   return messages;

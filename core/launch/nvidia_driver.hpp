@@ -9,10 +9,10 @@
 namespace yoke {
 
 struct NvidiaDriver {
-  int32_t devices = 0;             // devices that this process can use, after CUDA_VISIBLE_DEVICES
-  std::vector<std::string> names;  // names of the devices
-  std::string problem;  // if devices = 0, why: "no NVIDIA driver is installed (...)"; else ""
-  std::string fix;      // what the user can do about the problem
+  int32_t devices = 0;  // devices that this process can use, after CUDA_VISIBLE_DEVICES
+  std::vector<std::string> names{};  // names of the devices
+  std::string problem{};  // if devices = 0, why: "no NVIDIA driver is installed (...)"; else ""
+  std::string fix{};      // what the user can do about the problem
   // Whether a driver is installed but cannot be used, so that this machine may have devices after
   // all.
   bool is_faulty = false;

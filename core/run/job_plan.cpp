@@ -117,7 +117,7 @@ void make_plan(Draft& draft) {
   const auto model = planned_model(draft, plan.param_dtype);
   if (yoke_is_muon(plan.optimizer->kind) &&
       yoke_muon_memory(plan.optimizer, &model->summary()) == 0)
-    draft.notes.push_back(
+    draft.notes.emplace_back(
         "train.optimizer = \"muon\", but the model has no matrix in a block between the first and "
         "the last one, so all parameters are updated as with adamw");
   const YokePlan asked = plan;

@@ -53,6 +53,8 @@ static const YokeOptionInfo kGear = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_
                                      1,
                                      5,
                                      YOKE_OPTION_INT,
+                                     0,
+                                     0,
                                      0};
 static const YokeOptionInfo kColour = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTION_INFO),
                                        YOKE_STRING("colour"),
@@ -62,6 +64,8 @@ static const YokeOptionInfo kColour = {YOKE_HEADER(YokeOptionInfo, YOKE_ID_OPTIO
                                        1,
                                        0,
                                        YOKE_OPTION_STRING,
+                                       0,
+                                       0,
                                        0};
 static const YokeOptionInfo* const kOptions[] = {&kGear, &kColour};
 static const int32_t kDtypes[] = {YOKE_F32, YOKE_F64};

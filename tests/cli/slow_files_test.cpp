@@ -50,8 +50,9 @@ class SlowFiles : public ::testing::Test {
     for (size_t i = 0; i < ended.size(); ++i) {
       const SlowRun& run = runs[i / 2];
       EXPECT_EQ(ended[i].exit_code, 0) << ended[i].text();
-      if (!run.call.empty() && i % 2 == static_cast<size_t>(run.slow_rank))
+      if (!run.call.empty() && i % 2 == static_cast<size_t>(run.slow_rank)) {
         EXPECT_THAT(ended[i].err, HasSubstr(run.call + " is slow"));
+      }
     }
   }
   bool saved(const std::string& run, const std::string& checkpoint) {

@@ -177,7 +177,7 @@ static int32_t faulty_step(YokeWrapped* w,
   }
   micro.inputs = inputs;
   batch.micros = &micros;
-  batch.num_micros = 1;
+  batch.num_micros = num_micros = 1;
   my_args.batch = &batch;
   if (code == YOKE_OK) code = step(w, &my_args, out, err);
   for (uint64_t i = 0; i < micro.num_inputs; ++i) free(inputs[i].tensor.data);

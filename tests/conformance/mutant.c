@@ -7,6 +7,7 @@
  *
  * The slices have equal lengths; the last one is padded. The faults are small mistakes that an
  * author may make, and each of them must be found by a check. */
+#include <signal.h>
 #include <stdio.h>
 
 #include "tests/conformance/mutant_faults.h"

@@ -234,8 +234,9 @@ TEST_P(Fp8Recipe, RoundsWeightsOnceForAllMicroBatches) {
   ASSERT_GT(weights, 0);
   const bool one_scaling = GetParam() == std::string("tensorwise");
   for (const char* backend : {"ptd", "deepspeed_stub"}) {
-    if (backend_built(backend))
+    if (backend_built(backend)) {
       EXPECT_EQ(rounded(backend, "2"), whole - (one_scaling ? weights : 0)) << backend;
+    }
   }
 }
 

@@ -6,9 +6,10 @@ namespace yoke::testing {
 namespace {
 
 // ZeRO stage 1.
-Args zero(Args args) {
-  args.insert(args.begin(), "nanotron_compat.zero_stage=1");
-  return args;
+Args zero(const Args& args) {
+  Args all{"nanotron_compat.zero_stage=1"};
+  all.insert(all.end(), args.begin(), args.end());
+  return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(

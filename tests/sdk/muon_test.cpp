@@ -60,7 +60,9 @@ TEST(Orthogonalize, ChangesOnlySingularValues) {
         s /= std::sqrt(squares);
         for (int n = 0; n < 5; ++n)
           s = 3.4445 * s - 4.7750 * std::pow(s, 3) + 2.0315 * std::pow(s, 5);
-        if (s > 0) EXPECT_LT(s, 1.3);
+        if (s > 0) {
+          EXPECT_LT(s, 1.3);
+        }
       }
       const Matrix expected = compose(left, values, right, rows, columns);
       std::vector<double> scratch(yoke_orthogonalize_scratch(rows, columns), NAN);

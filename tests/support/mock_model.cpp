@@ -131,7 +131,9 @@ struct MockModel::Impl {
           block_params.back()->size(),
           -1,
           -1,
-          -1};
+          -1,
+          nullptr,
+          0};
     blocks.push_back(std::move(b));
     block_ptrs.push_back(blocks.back().get());
   }

@@ -6,6 +6,7 @@
 #include "core/model/llama.hpp"
 #include "core/model/torch_model.hpp"
 #include "tests/unit/model/neutral_driver.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke {
 namespace {
@@ -34,8 +35,7 @@ std::vector<std::string> parameters_of_blocks(const YokeModelSummary& model) {
   for (uint64_t b = 0; b < model.num_blocks; ++b) {
     const YokeBlock& block = *model.blocks[b];
     texts.push_back(std::string(view(block.name)) + ":");
-    for (uint64_t i = 0; i < block.num_params; ++i)
-      texts.back() += " " + std::to_string(block.params[i]);
+    for (uint64_t i = 0; i < block.num_params; ++i) texts.back() += concat(" ", block.params[i]);
   }
   return texts;
 }
