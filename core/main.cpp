@@ -1,6 +1,10 @@
 // The program `yoke`: finds the command named by the first argument and passes it the other
 // arguments. Does not link LibTorch.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <vector>
@@ -98,9 +102,19 @@ int dispatch(const Words& words) {
   return refuse(words[0]);
 }
 
+// Connects the standard streams that the caller has closed to /dev/null. Otherwise files that are
+// opened later get their numbers, and receive what is meant for the streams.
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0 && ::open("/dev/null", O_RDWR) < 0)
+      std::_Exit(yoke::kExitFailed);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   int code = yoke::kExitFailed;
   try {
     code = dispatch(Words(argv + 1, argv + argc));

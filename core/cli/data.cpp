@@ -107,7 +107,8 @@ Json describe(const Request& request, const Source& source) {
                {"counted_targets", counted_share(source)},
                {"seq_len", request.data.seq_len},
                {"training_windows", std::max<int64_t>(windows.train, 0)},
-               {"held_out_windows", windows.held_out},
+               // What is held out may be more than there is.
+               {"held_out_windows", windows.held_out + std::min<int64_t>(windows.train, 0)},
                {"first_ids", first(stream, kShownIds)}};
   if (std::string(stream.format()) == "text") json["text"] = preview(stream);
   if (const auto* indexed = dynamic_cast<const IndexedStream*>(&stream)) {

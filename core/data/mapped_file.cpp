@@ -40,7 +40,8 @@ constexpr char kDemoText[] = "novels.txt";
 
 MappedFile::MappedFile(const std::string& path, const std::string& key)
     : name_(path_is(key, path)) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // With O_NONBLOCK, a pipe of this name does not wait for a writer.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(name_, path, errno);
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {

@@ -234,6 +234,14 @@ TEST_F(Data, CanBeInspectedAsOneStream) {
   EXPECT_EQ(json["counted_targets"], 1);
 }
 
+TEST_F(Data, HasNoWindowsIfItIsEmpty) {
+  here_.folder().write("none.txt", "");
+  const SubprocessResult result = here_.yoke({"data", "inspect", "none.txt", "--json"});
+  const auto json = nlohmann::json::parse(result.out);
+  EXPECT_EQ(json["training_windows"], 0);
+  EXPECT_EQ(json["held_out_windows"], 0);
+}
+
 TEST_F(Data, IsInspectedWithItsMask) {
   here_.folder().write("x.npy", npy_file(npy_literal("<u2", 4), std::string(8, '\1')));
   here_.folder().write("x.mask", std::string("\1\0\0\1", 4));

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tests/cli/playground.hpp"
+#include "yoke/text.hpp"
 
 namespace yoke::testing {
 namespace {
@@ -66,6 +67,21 @@ TEST(Trace, ShowsTheStepsAndWhatHappensInThem) {
   const SubprocessResult none = here.yoke({"trace", "runs"});
   EXPECT_EQ(none.ending.exit_code, 2);
   EXPECT_THAT(none.err, HasSubstr("yoke: runs/profile has no traces; give a run folder"));
+}
+
+// The number of a closed stream goes to the next file that is opened. A run has ended in a wait for
+// that file to take what was meant for the stream.
+TEST(Output, MayBeClosed) {
+  const Playground here;
+  for (const char* closed : {"<&-", ">&-", "2>&-", "<&- >&- 2>&-"}) {
+    const std::string command = concat(
+        Playground::program(), " train run.toml --nproc 2 run.dir='runs/", closed, "' ", closed);
+    SubprocessOptions options;
+    options.limit = std::chrono::seconds(300);
+    const SubprocessResult r = run_subprocess(
+        {"/usr/bin/env", "-C", here.folder().path().string(), "sh", "-c", command}, options);
+    EXPECT_EQ(r.ending.exit_code, 0) << closed << r.err;
+  }
 }
 
 TEST(EventFile, IsMadeUnlessUnwanted) {

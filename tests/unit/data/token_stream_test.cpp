@@ -1,6 +1,8 @@
 #include "core/data/token_stream.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/unit/data/scratch_file.hpp"
 #include "tests/unit/data/token_files.hpp"
@@ -63,6 +65,16 @@ TEST(TokenStream, NamesTheFormatOfAParquetFile) {
 TEST(TokenStream, RefusesAFolder) {
   const Error e = error_of([] { TokenStream::open("/tmp"); });
   EXPECT_EQ(e.code(), YOKE_INVALID_ARGUMENT);
+  EXPECT_THAT(e.what(), HasSubstr("not a regular file"));
+}
+
+// Opening a pipe would wait for somebody who writes.
+TEST(TokenStream, RefusesAPipe) {
+  const ScratchFile file("");
+  const std::string pipe = file.path() + ".pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Error e = error_of([&] { TokenStream::open(pipe); });
+  ::unlink(pipe.c_str());
   EXPECT_THAT(e.what(), HasSubstr("not a regular file"));
 }
 
