@@ -30,6 +30,8 @@ bool is_name(char c) {
 
 // ---- Expansion ----
 
+constexpr const char* kOpenQuote = "has a quote that is not closed";
+
 // Expands one word into any number of words, as bash does without globs.
 class Expander {
  public:
@@ -47,14 +49,15 @@ class Expander {
   size_t part(std::string_view raw, size_t i, bool quoted) {
     const char c = raw[i];
     if (c == '\'' && !quoted) {
-      const size_t end = std::min(raw.find('\'', i + 1), raw.size());
+      const size_t end = raw.find('\'', i + 1);
+      if (end == std::string_view::npos) return fail(raw.size(), kOpenQuote);
       append(raw.substr(i + 1, end - i - 1));
       return end + 1;
     }
     if (c == '"') {
       started_ = true;
       for (++i; i < raw.size() && raw[i] != '"';) i = part(raw, i, true);
-      return i + 1;
+      return i < raw.size() ? i + 1 : fail(raw.size(), kOpenQuote);
     }
     if (c == '\\' && i + 1 < raw.size()) {
       const bool is_escape = !quoted || raw[i + 1] == '"' || raw[i + 1] == '\\' ||
@@ -190,6 +193,7 @@ class Script {
 
   std::vector<Word> read(std::string_view text) {
     for (const ShellCommand& command : split_commands(text)) run(command);
+    if (is_alone_) problems_.insert(problems_.end(), others_.begin(), others_.end());
     if (!has_command_)
       problems_.push_back({1, "has no command that runs a Python script such as pretrain_gpt.py"});
     return std::move(words_);
@@ -209,7 +213,14 @@ class Script {
         break;
       }
     }
-    if (i < words.size() && is_launch(words, i)) launch(command, i);
+    if (i >= words.size()) return;
+    if (is_launch(words, i)) return launch(command, i);
+    const std::string& first = words[i].text;
+    others_.push_back(
+        {words[i].line,
+         concat(
+             "has a line that begins with '", first.substr(0, first.find('\n')), "' instead of --"),
+         /*is_script=*/false});
   }
   // Returns the index of the first word behind the keywords, heads of functions and patterns in
   // parentheses with which a command begins. What they open depends on a condition: a function may
@@ -308,6 +319,8 @@ class Script {
   }
 
   std::vector<ShellProblem>& problems_;
+  // Commands that are not understood. In a script they may be anything, such as cd.
+  std::vector<ShellProblem> others_;
   Variables variables_;
   std::vector<Word> words_;
   int depth_ = 0;

@@ -11,10 +11,12 @@
 
 namespace yoke::megatron_compat {
 
-// What the reader could not evaluate. The text completes "the script ...".
+// What the reader could not evaluate. The text completes "a script that ..." or, if the file is not
+// a script, "a file of arguments that ...".
 struct ShellProblem {
   int line;
   std::string what;
+  bool is_script = true;
 };
 
 // Returns the words of the command that runs a Python script, with all variables expanded, or, in a

@@ -42,11 +42,20 @@ CommandLine of_script(const std::string& path, std::string_view text, PlanMessag
   std::vector<ShellProblem> problems;
   std::vector<Word> words = read_shell(text, problems);
   for (const ShellProblem& p : problems) {
-    messages.push_back(refusal(
-        path,
-        p.line,
-        concat("a script that ", p.what),
-        concat("write its arguments to a file and use that: ", kCapture, path, "' > script.args")));
+    if (p.is_script) {
+      messages.push_back(refusal(
+          path,
+          p.line,
+          concat("a script that ", p.what),
+          concat(
+              "write its arguments to a file and use that: ", kCapture, path, "' > script.args")));
+    } else {
+      messages.push_back(refusal(path,
+                                 p.line,
+                                 concat("a file of arguments that ", p.what),
+                                 "every argument begins with --, and its values follow it in the "
+                                 "same line"));
+    }
   }
   return cut_at_script(std::move(words));
 }

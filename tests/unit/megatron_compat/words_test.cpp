@@ -121,6 +121,24 @@ TEST(Scripts, ThatNeedAShellAreRefusedWithTheReason) {
   }
 }
 
+TEST(Scripts, WithAnOpenQuoteAreRefused) {
+  for (const char* script : {"python x.py --x \"1", "python x.py --x '1"}) {
+    EXPECT_THAT(problem(script).given, HasSubstr("quote that is not closed")) << script;
+  }
+}
+
+// In a script such a line may be any command. Without one it can only be a mistake.
+TEST(Arguments, ThatDoNotBeginWithTwoDashesAreRefused) {
+  for (const char* line : {"-lr 3", "use-flash-attn --bf16"}) {
+    for (const std::string& text : {concat("--x 1\n", line), concat(line, "\n--x 1")}) {
+      const PlanMessage message = problem(text);
+      EXPECT_THAT(message.given, HasSubstr("a file of arguments that has a line that begins with"))
+          << text;
+      EXPECT_THAT(message.hint, HasSubstr("begins with --")) << text;
+    }
+  }
+}
+
 TEST(Scripts, ThatSetAValueUnderAConditionAreRefused) {
   const char* const parts[] = {
       "[ \"$A\" = 1 ] && LR=2",
