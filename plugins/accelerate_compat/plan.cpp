@@ -48,16 +48,21 @@ void check_precision(const AccelerateConfig& config, const YokePlan& plan, PlanM
   const bool either = dtype == YOKE_F32 && !is_narrow(plan.param_dtype);
   if (dtype == plan.param_dtype || either) return;
   const std::string run = dtype_name(plan.param_dtype);
+  if (dtype == 0) {
+    messages.push_back({config.label(kPrecision),
+                        config.shown(kPrecision),
+                        "no, bf16, fp16, fp8",
+                        "Accelerate has no other precision"});
+    return;
+  }
   messages.push_back({config.label(kPrecision),
                       config.shown(kPrecision),
                       is_narrow(plan.param_dtype) ? run : "\"no\" (" + run + ")",
-                      dtype == 0
-                          ? "Accelerate has no such precision; use no, bf16, fp16 or fp8"
-                          : concat("the run has precision.param = \"",
-                                   run,
-                                   "\"; change one of them, for example on the command line: "
-                                   "precision.param=",
-                                   dtype_name(dtype))});
+                      concat("the run has precision.param = \"",
+                             run,
+                             "\"; change one of them, for example on the command line: "
+                             "precision.param=",
+                             dtype_name(dtype))});
 }
 
 // gradient_accumulation_steps divides the global batch of the run, and so determines the

@@ -153,6 +153,21 @@ Settings settings_of(const Config& config, const Options& options, PlanMessages&
   return read_settings(config, options.string("loss"), messages);
 }
 
+// A config without a file has no lines that the run could contradict.
+void check_reduction(const Config& config, const YokePlan& plan, PlanMessages& messages) {
+  if (config.has_file()) return;
+  for (const auto& [name, dtype] : {std::pair("--accumulate-allreduce-grads-in-fp32", YOKE_F32),
+                                    std::pair("--grad-reduce-in-bf16", YOKE_BF16)}) {
+    if (config.is_given(name))
+      compat::check_reduction(config, name, dtype, "unset", plan, messages);
+  }
+  if (config.is_given("--grad-reduce-in-bf16") && plan.param_dtype != YOKE_BF16)
+    messages.push_back({config.label("--grad-reduce-in-bf16"),
+                        config.shown("--grad-reduce-in-bf16"),
+                        "unset",
+                        "it needs precision.param = \"bf16\""});
+}
+
 }  // namespace
 
 void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report) {
@@ -164,6 +179,7 @@ void complete_plan(const YokePlanArgs& args, YokePlan& plan, PlanReport& report)
   check_model_parallel(config, settings, plan, messages);
   resolve_degrees(settings, plan, messages);
   compat::resolve_precision(config.is_given("--grad-reduce-in-bf16"), plan, messages);
+  check_reduction(config, plan, messages);
   compat::check_optimizer(
       plan,
       "Megatron decouples the decay of its Adam and corrects its moments; use adamw",

@@ -62,7 +62,10 @@ void note_idle(const Config& config, const YokePlan& plan, PlanMessages& message
 
 void check_sums(const Config& config, const YokePlan& plan, PlanMessages& messages) {
   const auto wide = config.boolean(kFp32Sums);
-  if (wide != true || plan.param_dtype == YOKE_BF16 || config.has_file()) return;
+  if (!wide || config.has_file()) return;
+  compat::check_reduction(
+      config, kFp32Sums, *wide ? YOKE_F32 : YOKE_BF16, *wide ? "false" : "true", plan, messages);
+  if (!*wide || plan.param_dtype == YOKE_BF16) return;
   messages.push_back({config.label(kFp32Sums),
                       "true",
                       "false",

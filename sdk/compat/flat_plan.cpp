@@ -142,6 +142,21 @@ void resolve_precision(bool narrow_sums, YokePlan& plan, PlanMessages& messages)
   }
 }
 
+void check_reduction(const ForeignConfig& config,
+                     std::string_view setting,
+                     int32_t wanted,
+                     std::string_view allowed,
+                     const YokePlan& plan,
+                     PlanMessages& messages) {
+  if (plan.param_dtype != YOKE_BF16 || plan.reduce_dtype == wanted) return;
+  messages.push_back({config.label(setting),
+                      config.shown(setting),
+                      std::string(allowed),
+                      concat("the run has precision.reduce = \"",
+                             dtype_name(plan.reduce_dtype),
+                             "\"; change one of them")});
+}
+
 void check_optimizer(const YokePlan& plan, std::string_view hint, PlanMessages& messages) {
   if (plan.optimizer->kind == YOKE_ADAMW || plan.optimizer->kind == YOKE_SGD) return;
   messages.push_back(

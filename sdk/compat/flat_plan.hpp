@@ -62,6 +62,15 @@ void check_model(const YokeModelSummary& model,
 // run reduces in bf16 if it does not say.
 void resolve_precision(bool narrow_sums, YokePlan& plan, PlanMessages& messages);
 
+// Refuses a setting that demands bf16 gradients in the dtype `wanted` if precision.reduce says
+// another. Only for settings of the run file; check_lines does so for those of a config.
+void check_reduction(const ForeignConfig& config,
+                     std::string_view setting,
+                     int32_t wanted,
+                     std::string_view allowed,
+                     const YokePlan& plan,
+                     PlanMessages& messages);
+
 // Refuses optimizers other than AdamW and SGD. hint: why, and what to use.
 void check_optimizer(const YokePlan& plan, std::string_view hint, PlanMessages& messages);
 

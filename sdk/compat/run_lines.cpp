@@ -96,6 +96,19 @@ void RunLines::number(std::string_view setting, std::string_view key) {
   if (const auto value = config_.number(setting)) add(setting, key, concat(*value));
 }
 
+void RunLines::betas(std::string_view first, std::string_view second) {
+  const auto beta = [&](std::string_view setting) {
+    auto value = config_.number(setting);
+    if (value && !(*value >= 0 && *value < 1)) {
+      refuse(setting, "at least 0 and below 1", "Adam averages with this factor");
+      value.reset();
+    }
+    return value;
+  };
+  const auto beta1 = beta(first), beta2 = beta(second);
+  if (beta1 && beta2) add(second, "train.betas", pair_text(*beta1, *beta2));
+}
+
 void RunLines::refuse(std::string_view setting, std::string_view allowed, std::string_view hint) {
   messages_.push_back(
       {config_.label(setting), config_.shown(setting), std::string(allowed), std::string(hint)});

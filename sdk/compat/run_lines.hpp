@@ -32,6 +32,8 @@ class RunLines {
   // Add the value of a setting, or its default. Nothing is added if it has neither.
   void integer(std::string_view setting, std::string_view key);
   void number(std::string_view setting, std::string_view key);
+  // Adds train.betas from two settings, or refuses the one that is out of range.
+  void betas(std::string_view first, std::string_view second);
   void refuse(std::string_view setting, std::string_view allowed, std::string_view hint);
   void note(std::string_view setting, std::string_view hint);
 

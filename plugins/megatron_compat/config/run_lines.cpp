@@ -133,8 +133,7 @@ class Writer {
         lines_.refuse(
             "--weight-decay", "0", "with --optimizer sgd the decay of Megatron is not decoupled");
     } else {
-      const auto beta1 = config_.number("--adam-beta1"), beta2 = config_.number("--adam-beta2");
-      if (beta1 && beta2) lines_.add("--adam-beta2", "train.betas", pair_text(*beta1, *beta2));
+      lines_.betas("--adam-beta1", "--adam-beta2");
       lines_.number("--adam-eps", "train.eps");
     }
     lines_.number("--weight-decay", "train.weight_decay");

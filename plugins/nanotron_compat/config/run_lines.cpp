@@ -107,10 +107,7 @@ class Writer {
     const bool sgd = config_.word("optimizer.optimizer_factory.name") == "sgd";
     lines_.add(
         "optimizer.optimizer_factory.name", "train.optimizer", quoted(sgd ? "sgd" : "adamw"));
-    const auto beta1 = config_.number(config_.adam_key("adam_beta1"));
-    const auto beta2 = config_.number(config_.adam_key("adam_beta2"));
-    if (beta1 && beta2 && !sgd)
-      lines_.add(config_.adam_key("adam_beta2"), "train.betas", compat::pair_text(*beta1, *beta2));
+    if (!sgd) lines_.betas(config_.adam_key("adam_beta1"), config_.adam_key("adam_beta2"));
     if (!sgd) lines_.number(config_.adam_key("adam_eps"), "train.eps");
     if (sgd) lines_.add("optimizer.optimizer_factory.name", "train.momentum", "0");
     if (sgd && config_.number("optimizer.weight_decay") != 0.0)

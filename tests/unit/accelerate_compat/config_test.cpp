@@ -95,8 +95,8 @@ TEST(AccelerateConfig, ReportsEveryProblemAtOnce) {
           "parallelism_config: {parallelism_config_sp_size: 2}\n"
           "deepspeed_config: {zero_stage: 2}\nmegatron_lm_config: {a: 1}\nnonsense: 1\n"),
       UnorderedElementsAre(
-          HasSubstr(":2: mixed_precision = fp12; allowed: \"no\" (fp32); Accelerate has no such "
-                    "precision"),
+          HasSubstr(":2: mixed_precision = fp12; allowed: no, bf16, fp16, fp8; Accelerate has no "
+                    "other precision"),
           HasSubstr(":3: num_processes = 4; allowed: 2; the run has 2 rank(s); start 4"),
           HasSubstr(":4: compute_environment = AMAZON_SAGEMAKER; allowed: LOCAL_MACHINE"),
           HasSubstr("note: config_file.file:5: fp8_config.backend = AO; no effect"),

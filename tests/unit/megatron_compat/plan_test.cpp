@@ -243,6 +243,10 @@ TEST(Run, ThatDiffersFromTheFileIsRefusedWithBothValues) {
       {"--adam-beta2 0.95 ",
        "",
        "it means train.betas = [0.9, 0.999], but the run has [0.9, 0.95]"},
+      {"--adam-beta2 0.95 ",
+       "--adam-beta1 1.5 ",
+       "--adam-beta1 = 1.5; allowed: at least 0 and below 1"},
+      {"--adam-beta2 0.95 ", "--adam-beta2 1 ", "--adam-beta2 = 1; allowed: at least 0"},
       {"--weight-decay 0.1 ", "", "it means train.weight_decay = 0.01, but the run has 0.1"},
       {"--clip-grad 1 ", "--clip-grad 0.5 ", "it means train.clip = 0.5, but the run has 1"},
       {"--lr 1e-3", "--lr 1e-3 --bf16", "precision.param = \"bf16\", but the run has \"fp32\""},
@@ -310,6 +314,36 @@ TEST(Run, ReducesInBf16IfTheFileDoes) {
   EXPECT_THAT(request.ask(), IsEmpty());
   EXPECT_EQ(request.plan.plan.reduce_dtype, YOKE_BF16);
   EXPECT_EQ(request.line("precision.reduce"), "\"bf16\"");
+}
+
+TEST(Run, MayNotReduceInAnotherTypeThanItsOwnOptionsSay) {
+  const struct {
+    const char* option;
+    int32_t param, reduce;
+    const char* message;
+  } cases[] = {
+      {"grad_reduce_in_bf16", YOKE_BF16, YOKE_F32, "the run has precision.reduce = \"fp32\""},
+      {"accumulate_allreduce_grads_in_fp32",
+       YOKE_BF16,
+       YOKE_BF16,
+       "the run has precision.reduce = \"bf16\""},
+      {"grad_reduce_in_bf16", YOKE_F32, YOKE_F32, "it needs precision.param = \"bf16\""},
+      {"grad_reduce_in_bf16", YOKE_BF16, YOKE_BF16, nullptr},
+      {"accumulate_allreduce_grads_in_fp32", YOKE_BF16, YOKE_F32, nullptr},
+      {"accumulate_allreduce_grads_in_fp32", YOKE_F32, YOKE_F32, nullptr},
+  };
+  for (const auto& c : cases) {
+    PlanRequest request;
+    request.model = request.train = "";  // no file
+    request.options[c.option] = "true";
+    request.plan.plan.param_dtype = c.param;
+    request.plan.plan.reduce_dtype = c.reduce;
+    if (c.message == nullptr) {
+      EXPECT_THAT(request.ask(), IsEmpty()) << c.option;
+    } else {
+      EXPECT_THAT(request.ask(), ElementsAre(HasSubstr(c.message))) << c.option;
+    }
+  }
 }
 
 TEST(Launcher, DecidesTheDegreesOfATranslation) {

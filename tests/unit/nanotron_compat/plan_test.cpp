@@ -152,6 +152,9 @@ TEST(Run, InBf16AddsInTheDtypeThatTheFileNames) {
   inline_key.file = "";
   inline_key.options["accumulate_grad_in_fp32"] = "true";
   EXPECT_THAT(inline_key.ask(), ElementsAre(HasSubstr("it needs precision.param = \"bf16\"")));
+  inline_key.plan.plan.param_dtype = inline_key.plan.plan.reduce_dtype = YOKE_BF16;
+  EXPECT_THAT(inline_key.ask(),
+              ElementsAre(HasSubstr("allowed: false; the run has precision.reduce = \"bf16\"")));
 }
 
 TEST(Run, MayRepeatAKeyOfTheFileButNotChangeIt) {
