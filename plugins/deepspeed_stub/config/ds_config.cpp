@@ -152,6 +152,21 @@ std::string why_foreign(const Json& config) {
 DsConfig::DsConfig(const Options& options) : file_(options.string("config_file")) {
   if (!file_.empty()) read_file(options.content("config_file"));
   read_inline(options);
+  if (find("scheduler.type") == nullptr) check_parameters_without_schedule();
+}
+
+// DeepSpeed reads the parameters of a schedule only if it knows which schedule.
+void DsConfig::check_parameters_without_schedule() {
+  for (const auto& [path, value] : values_) {
+    if (!path.starts_with("scheduler.params.")) continue;
+    const bool in_file = is_in_file(path);
+    messages_.push_back({label(path),
+                         as_text(value),
+                         in_file ? "" : "unset",
+                         "no effect without scheduler.type; give the type, or set keys of the run: "
+                         "train.schedule, train.warmup, lr_schedule.*",
+                         in_file});
+  }
 }
 
 void DsConfig::read_file(std::string_view text) {

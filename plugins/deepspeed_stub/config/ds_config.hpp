@@ -62,6 +62,7 @@ class DsConfig {
   void read_key(const Key& key, const std::string& path, const nlohmann::json& value);
   void read_auto(const std::string& path);
   void read_inline(const Options& options);
+  void check_parameters_without_schedule();
 
   std::string file_;                               // path of the file as the user wrote it
   std::map<std::string, int, std::less<>> lines_;  // line of each key of the file, by its path

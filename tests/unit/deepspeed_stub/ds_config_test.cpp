@@ -87,6 +87,18 @@ TEST(DsConfig, AKeyWithoutALineIsExplained) {
           HasSubstr("adam_w_mode = true# needs no line of its own (")));
 }
 
+TEST(DsConfig, ParametersOfAScheduleNeedItsType) {
+  EXPECT_THAT(ask(R"({"scheduler": {"params": {"warmup_num_steps": 3}}})"),
+              Contains(AllOf(HasSubstr("note: "),
+                             HasSubstr("params.warmup_num_steps = 3"),
+                             HasSubstr("no effect without scheduler.type"))));
+  PlanRequest run(2);
+  run.plan.options["scheduler.params.warmup_num_steps"] = "3";
+  EXPECT_THAT(run.ask(),
+              ElementsAre(HasSubstr("deepspeed_stub.scheduler.params.warmup_num_steps = 3; "
+                                    "allowed: unset; no effect without scheduler.type")));
+}
+
 TEST(DsConfig, AKeyGivenTwiceIsRefused) {
   EXPECT_THAT(ask(R"({"zero_optimization": {"stage": 1, "overlap_comm": true, "stage": 2}})"),
               ElementsAre(HasSubstr("zero_optimization.stage = given twice")));
