@@ -53,9 +53,10 @@ def processes_of(root):
     return found
 
 
-def ranks_of(root, program):
-    """Returns the ranks of a run. The process that plans it, before there are ranks, is none of them."""
-    return [pid for pid, words in processes_of(root).items() if pid != program.pid and "--plan" not in words]
+def ranks_of(root):
+    """Returns the ranks of a run. Its launcher is none of them, also as a fork that has not started another program yet,
+    nor is the process that plans the run before there are ranks."""
+    return [pid for pid, words in processes_of(root).items() if "yoke-worker" in words and "--plan" not in words]
 
 
 def run(root, ranks, number, delay):
@@ -67,12 +68,12 @@ def run(root, ranks, number, delay):
     with open(root / "output.txt", "w+") as output:
         program = subprocess.Popen(command, cwd=root, stdout=output, stderr=subprocess.STDOUT,
                                    env={**os.environ, "OMP_NUM_THREADS": "1"})
-        while program.poll() is None and not ranks_of(root, program):
+        while program.poll() is None and not ranks_of(root):
             time.sleep(0.005)
         begin = time.monotonic()
         if delay is not None:
             time.sleep(delay)
-            alive = ranks_of(root, program)
+            alive = ranks_of(root)
             try:
                 if alive:
                     os.kill(random.choice(alive), signal.SIGKILL)
