@@ -34,15 +34,37 @@ std::string sibling(const std::string& wanted, int number) {
   return number == 1 ? path : concat(path, "-", number);
 }
 
+[[noreturn]] void refuse_run_folder(const std::string& why) {
+  throw Error(YOKE_FAILED_PRECONDITION, "run.dir: " + why);
+}
+
+// Refuses a path that does not exist and cannot be created.
+void require_creatable(const std::string& path) {
+  std::error_code error;
+  if (fs::is_symlink(path, error))
+    refuse_run_folder(path + " is a link to " + fs::read_symlink(path, error).string() +
+                      ", which does not exist; remove the link or name another folder");
+  for (fs::path above = fs::path(path).parent_path(); !above.empty(); above = above.parent_path()) {
+    const fs::file_type type = fs::status(above, error).type();
+    if (type == fs::file_type::not_found && above != above.parent_path()) continue;
+    if (type != fs::file_type::directory)
+      refuse_run_folder(concat(
+          above.string(), " is not a folder, so ", path, " cannot be created; name another one"));
+    return;
+  }
+}
+
 bool is_free(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found) return true;
-  if (status.type() != fs::file_type::directory) {
-    throw Error(
-        YOKE_FAILED_PRECONDITION,
-        "run.dir: " + path + " is not a folder that can be used; move it away or name another one");
+  if (status.type() == fs::file_type::not_found) {
+    require_creatable(path);
+    return true;
   }
+  if (status.type() != fs::file_type::directory && error)
+    refuse_run_folder(concat(path, " cannot be used: ", error.message(), "; name another folder"));
+  if (status.type() != fs::file_type::directory)
+    refuse_run_folder(path + " is not a folder that can be used; move it away or name another one");
   const bool empty = fs::is_empty(path, error);
   if (error) throw_errno("run.dir: cannot list " + path, error.value());
   return empty;

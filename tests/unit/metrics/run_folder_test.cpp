@@ -11,6 +11,7 @@
 namespace yoke {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
@@ -32,15 +33,22 @@ TEST(FreeRunFolder, IsTheFirstNumberedSiblingOtherwise) {
   EXPECT_EQ(free_run_folder(dir / "novels/"), dir / "novels-3");
 }
 
-TEST(FreeRunFolder, RefusesAFileInItsPlace) {
+TEST(FreeRunFolder, RefusesWhatCannotBeAFolder) {
   const TempDir dir;
-  spill(dir / "novels", "text");
-  try {
-    free_run_folder(dir / "novels");
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), YOKE_FAILED_PRECONDITION);
-    EXPECT_THAT(e.what(), HasSubstr(dir / "novels"));
+  spill(dir / "file", "text");
+  fs::create_symlink("nowhere", dir / "link");
+  const std::string long_name(300, 'a');
+  for (const auto& [name, reason] : {std::pair<std::string, const char*>{"file", "is not a folder"},
+                                     {"file/a/b", "file is not a folder, so "},
+                                     {"link", "is a link to nowhere, which does not exist"},
+                                     {long_name, "File name too long"}}) {
+    try {
+      free_run_folder(dir / name);
+      ADD_FAILURE() << name;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), YOKE_FAILED_PRECONDITION) << name;
+      EXPECT_THAT(e.what(), AllOf(HasSubstr(dir / name), HasSubstr(reason)));
+    }
   }
 }
 
