@@ -77,7 +77,7 @@ static int32_t checkpoint(YokeWrapped* model, const YokeCheckpointArgs* args, Yo
 
 static void destroy_model(YokeWrapped** model) {
   if (model == NULL || *model == NULL) return;
-  if ((*model)->flat.model != NULL) yoke_flat_free(&(*model)->flat);
+  yoke_flat_free(&(*model)->flat);
   *model = NULL;
 }
 

@@ -107,7 +107,7 @@ Json describe(const Request& request, const Source& source) {
                {"counted_targets", counted_share(source)},
                {"seq_len", request.data.seq_len},
                {"training_windows", std::max<int64_t>(windows.train, 0)},
-               // What is held out may be more than there is.
+               // split_windows() holds out one window even if there is none; train is -1 then.
                {"held_out_windows", windows.held_out + std::min<int64_t>(windows.train, 0)},
                {"first_ids", first(stream, kShownIds)}};
   if (std::string(stream.format()) == "text") json["text"] = preview(stream);

@@ -45,8 +45,8 @@ std::string memory_advice(const Job& job, int64_t room);
 
 // Returns a warning if a step is forecast to need more bytes than the device has for this rank, or
 // if something other than LibTorch's allocator, such as other programs, holds more than 4 GiB of
-// its memory; "" if neither is true. needed: bytes of the parts of a
-// forecast that are known. device: device_name().
+// its memory; "" if neither is true. needed: bytes of the parts of a forecast that are known.
+// device: device_name().
 std::string memory_warning(int64_t needed, const DeviceMemory& memory, const std::string& device);
 
 }  // namespace yoke

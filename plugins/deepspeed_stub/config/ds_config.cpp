@@ -159,13 +159,13 @@ DsConfig::DsConfig(const Options& options) : file_(options.string("config_file")
 void DsConfig::check_parameters_without_schedule() {
   for (const auto& [path, value] : values_) {
     if (!path.starts_with("scheduler.params.")) continue;
-    const bool in_file = is_in_file(path);
+    const bool from_file = is_in_file(path);
     messages_.push_back({label(path),
                          as_text(value),
-                         in_file ? "" : "unset",
+                         from_file ? "" : "unset",
                          "no effect without scheduler.type; give the type, or set keys of the run: "
                          "train.schedule, train.warmup, lr_schedule.*",
-                         in_file});
+                         from_file});
   }
 }
 
